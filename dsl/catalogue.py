@@ -104,7 +104,7 @@ def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False)
     Raises:
         As :func:`topology`.
     """
-    from .importers.taccl_pair import read_pair  # only a TACCL sketch needs it
+    from .importers.taccl import read_pair  # only a TACCL sketch needs it
 
     path, spec = _file_spec(text.strip())
     where = "<stdin>" if path == "-" else path
@@ -282,7 +282,6 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
 
 
 def _template(own: MachineSpec) -> HostTemplate:
-    """Return one host of a machine of two on a star."""
     if any(own.name == family.name for family in FAMILIES):
         raise UserError(
             f"{own.name} is not a host", hint="hosts are dgx-a100, box.txt and the like"

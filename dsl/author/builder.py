@@ -510,7 +510,6 @@ def _no_attribute(noun: str, name: str, others: Mapping[str, str]) -> AttributeE
 
 
 def _refuse(unknown: Mapping[str, object]) -> None:
-    """Raise BadAlgorithm for keywords that a method does not have."""
     for name in unknown:
         known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
         ours = _OTHERS_OPTION.get(name)

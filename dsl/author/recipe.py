@@ -289,7 +289,6 @@ def nothing_in(file: str) -> BadFile:
 
 
 def _chosen(source: Source, names: Mapping[str, Any], name: str) -> tuple[str, Found]:
-    """Return the algorithm of that name, or the only one, with its name."""
     found = algorithms(source, names)
     if not found:
         raise nothing_in(source.name)

@@ -409,7 +409,6 @@ def check_replaceable(
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Return all files below a folder, and the empty folders."""
     if not folder.is_dir():
         return []
     held = sorted(folder.rglob("*"))

@@ -62,7 +62,6 @@ def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
 
 
 def _is_frozen(base: type[Any]) -> bool:
-    """Tell whether a class is a frozen dataclass."""
     parameters = getattr(base, "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)
 

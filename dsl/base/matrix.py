@@ -116,7 +116,6 @@ class SparseMatrix:
         return self._sums(np.abs(self.data).astype(float))
 
     def _sums(self, terms: Floats) -> Floats:
-        """The sum of each row, of a number for each entry."""
         return np.bincount(self.row, terms, self.shape[0]).astype(float)
 
     def toarray(self) -> AnyArray:

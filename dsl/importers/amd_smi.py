@@ -24,8 +24,16 @@ from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import NodeKind, Topology
 from ..symmetry.symmetry import GUESSED, guess
-from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, PCIE_ALPHA
-from .generations import GENERATIONS, Generation, generation_of, generation_of_chip
+from .generations import (
+    ALPHA_NOTE,
+    CABLE_ALPHA,
+    CPU_LINK,
+    GENERATIONS,
+    PCIE_ALPHA,
+    Generation,
+    generation_of,
+    generation_of_chip,
+)
 from .host_plan import (
     Cable,
     HostPart,
@@ -225,7 +233,6 @@ def _read(
 
 
 def _cabled(tables: dict[str, _PairMatrix], where: str, notes: list[str]) -> list[tuple[int, int]]:
-    """Return the pairs with an xGMI cable."""
     types = tables["type"]
     n = len(types.names)
     for a in range(n):

@@ -18,7 +18,7 @@ from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.capabilities import as_fields, read_capabilities
 from ..nouns.topology import Link, Node, NodeKind, Topology
 from ..symmetry.symmetry import GUESSED, guess
-from .defaults import CABLE_ALPHA
+from .generations import CABLE_ALPHA
 
 
 def read_edge_list(data: Any, where: str, options: MachineSpec) -> Topology:

@@ -14,6 +14,23 @@ from fractions import Fraction
 from ..base.lazy_dataclass import dataclass
 from ..nouns.parts import Medium
 
+CABLE_ALPHA = Fraction(7, 10)
+NVSWITCH_ALPHA = Fraction(35, 100)
+PCIE_ALPHA = Fraction(3, 10)
+NET_ALPHA = Fraction(125, 100)
+
+ALPHA_NOTE = (
+    "alpha is not in the file; assumed per hop: GPU-GPU cable 0.7us, NVSwitch 0.35us, "
+    "PCIe and CPU 0.3us, NIC 1.25us (weft topo import writes JSON in which it can be changed)"
+)
+
+NO_PEER_ACCESS = "back ends of peer access (mscclpp-json, torch-symm) do not run"
+"""In the notes of machines some of whose GPUs have no access to each other's memory."""
+
+CPU_LINK = Fraction(10)
+"""GB/s between sockets of an unknown CPU: NCCL's value for Intel since Skylake."""
+
+
 GEN3, GEN4, GEN5, GEN6 = (Fraction(x) for x in (12, 24, 48, 96))
 """GB/s of x16 PCIe, as NCCL counts them (``width · k / 80`` of ``src/graph/topo.cc``)."""
 

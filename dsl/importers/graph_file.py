@@ -14,7 +14,7 @@ from ..base.errors import BadFile, BadTopology
 from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, guess
-from .defaults import CABLE_ALPHA
+from .generations import CABLE_ALPHA
 from .xml_tree import Element, parse_xml
 
 _GRAPHML = re.compile(r"<(?:\w+:)?graphml[\s>]")

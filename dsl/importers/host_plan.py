@@ -21,8 +21,7 @@ from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
-from .defaults import NET_ALPHA, PCIE_ALPHA
-from .generations import PCIE_REACH, Generation
+from .generations import NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,6 @@ def build_hosts(
 
 
 def _ports(plan: HostPlan, nodes: int, options: MachineSpec) -> tuple[Port, ...]:
-    """Return the ports of all hosts, counted from 0 in each."""
     alpha = options.microseconds("nic_alpha", NET_ALPHA)
     slots: Counter[int] = Counter()
     ports: list[Port] = []

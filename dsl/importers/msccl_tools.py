@@ -18,7 +18,7 @@ from ..machines.families import BANDWIDTH
 from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import GUESSED, guess
-from .defaults import CABLE_ALPHA
+from .generations import CABLE_ALPHA
 
 
 def is_msccl_topology(data: Any) -> bool:

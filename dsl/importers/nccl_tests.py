@@ -345,7 +345,6 @@ def _told_by_columns(rows: Sequence[_Measured], ranks: int) -> str:
 
 
 def _check_row(row: _Measured, before: list[_Measured], where: str) -> None:
-    """Raise BadFile if results were wrong, or the row is of another table than those before."""
     for told, half in zip(row.wrong, ("", " in place"), strict=False):
         if not _is_right(told):
             raise BadFile(
@@ -438,7 +437,6 @@ def _hosts(lines: list[str], where: str, *, once: bool = False) -> list[str]:
 
 
 def _devices(lines: list[str]) -> list[str]:
-    """Return the names of the GPUs."""
     return [m[1] for line in lines if _RANK.match(line) and (m := _DEVICE.search(line))]
 
 
@@ -515,7 +513,6 @@ def _torn(number: int, head: Sequence[str], where: str) -> BadFile:
 
 
 def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> _Measured:
-    """Return a row from its words."""
     starts = [i for i, name in enumerate(head) if name == "time"]  # -I 1 has more beside them
     at = starts[0]
     try:
@@ -678,7 +675,6 @@ def _half(record: Any, where: str, time: str, algbw: str, busbw: str, wrong: str
 
 
 def _typical(halves: Sequence[_Half]) -> _Half | None:
-    """Return the median of several cycles, with an error if one has it."""
     if not halves:
         return None
     errors = next((x[3] for x in halves if not _is_right(x[3])), halves[0][3])
@@ -698,7 +694,6 @@ def _measured(
 
 
 def _real(record: Record, key: str, where: str, default: float | None = None) -> float:
-    """Return a finite number of a record, or the default where it is absent."""
     value = record.get(key, default)
     try:
         number = float("nan" if isinstance(value, bool) or value is None else value)

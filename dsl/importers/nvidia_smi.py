@@ -23,20 +23,18 @@ from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import NodeKind, Topology
 from ..symmetry.symmetry import GUESSED, guess
-from .defaults import (
+from .generations import (
     ALPHA_NOTE,
+    BESIDE_GRACE,
     CABLE_ALPHA,
     CPU_LINK,
-    NO_PEER_ACCESS,
-    NVSWITCH_ALPHA,
-    PCIE_ALPHA,
-)
-from .generations import (
-    BESIDE_GRACE,
     FIRST_DRIVER,
     GENERATIONS,
     MEMORY_GIB,
+    NO_PEER_ACCESS,
     NVLS,
+    NVSWITCH_ALPHA,
+    PCIE_ALPHA,
     Generation,
     family_of,
     generation_of,
@@ -53,8 +51,16 @@ from .host_plan import (
     with_assumed_nics,
     with_media,
 )
-from .smi_devices import SmiDevices, matrix_of_status, read_devices
-from .smi_matrix import CAPABILITIES, PATHS, Matrix, PeerStates, read_matrix
+from .smi_matrix import (
+    CAPABILITIES,
+    PATHS,
+    Matrix,
+    PeerStates,
+    SmiDevices,
+    matrix_of_status,
+    read_devices,
+    read_matrix,
+)
 
 Pairs = dict[tuple[int, int], int]
 """Number of NVLinks between GPUs a < b."""
@@ -197,7 +203,6 @@ def _peer_notes(matrix: Matrix) -> Iterator[str]:
 def _no_access(
     what: str, peers: PeerStates, matrix: Matrix, pairs: Sequence[tuple[int, int]]
 ) -> str:
-    """Return what follows where GPUs have no access to each other."""
     cabled = all(matrix.cells[a][b].startswith("NV") for a, b in pairs if max(a, b) < matrix.gpus)
     if peers.capability == "a" or (peers.capability == "n" and not cabled):
         return f"no {what} between them"
@@ -214,7 +219,6 @@ _SHOWN = 8
 
 
 def _served_note(matrix: Matrix, served: Mapping[int, Sequence[int]]) -> str:
-    """Say which GPUs each NIC serves, and over what."""
     listed = []
     for nic, gpus in served.items():
         names = ", ".join(matrix.names[g] for g in gpus)
@@ -287,7 +291,6 @@ def _nvlinks(matrix: Matrix) -> Pairs:
 
 
 def _islands(nvlinks: Pairs, gpus: int) -> list[list[int]]:
-    """Return the GPUs in groups that NVLink joins."""
     label = list(range(gpus))
     for a, b in nvlinks:
         old, new = label[a], label[b]
@@ -417,7 +420,6 @@ def _evidence(devices: SmiDevices) -> Iterator[tuple[str, Callable[[Generation],
 
 
 def _generation_note(guess: _Guess, lane: Fraction, devices: SmiDevices) -> str:
-    """Say what is assumed of the GPUs."""
     generation = guess.generation
     if not guess.told:
         return (
@@ -437,7 +439,6 @@ def _generation_note(guess: _Guess, lane: Fraction, devices: SmiDevices) -> str:
 
 
 def _named_note(generation: Generation, lane: Fraction, has_nvlink: bool) -> str:
-    """Say what follows from the names of the GPUs."""
     links = f"{float(lane):g}GB/s per NVLink, " if has_nvlink else ""
     return (
         f"the GPUs are {generation.name} by their names: {links}"
@@ -527,7 +528,6 @@ def _nics(smi: _Smi) -> Nics | None:
 
 
 def _width_note(smi: _Smi, width: Fraction) -> str:
-    """Say where the bandwidth of the NICs is from."""
     if not smi.devices.rates.keys() & {name for own in smi.matrix.own for name in own}:
         return f"NIC bandwidth assumed {float(width):g}GB/s (nic_bw=)"
     return f"NIC bandwidth {float(width):g}GB/s: the least rate of a NIC in the text (nic_bw=)"
@@ -536,7 +536,6 @@ def _width_note(smi: _Smi, width: Fraction) -> str:
 def _moves(
     n: int, switches: tuple[HostSwitch, ...], cables: tuple[Cables, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return symmetries of the GPUs of one host."""
     if n > GUESSED:
         return ()
     plan_parts = tuple(HostPart(s.name, NodeKind.SWITCH) for s in switches)

@@ -26,15 +26,12 @@ from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml,
 from .edge_list import read_edge_list
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
 from .msccl_tools import is_msccl_topology, read_msccl_topology
-from .nccl_graph import looks_like_graphs, read_nccl_graph
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
-from .nccl_xml import read_nccl_xml
-from .nvbandwidth import looks_like_nvbandwidth, read_nvbandwidth
+from .nccl_xml import looks_like_graphs, read_nccl_graph, read_nccl_xml
 from .nvidia_smi import read_nvidia_smi, read_nvlink_status
 from .origin import machine_again
-from .p2p_test import looks_like_p2p_test, read_p2p_test
-from .smi_devices import looks_like_nvlink_status
-from .smi_matrix import looks_like_matrix
+from .p2p_test import looks_like_nvbandwidth, looks_like_p2p_test, read_nvbandwidth, read_p2p_test
+from .smi_matrix import looks_like_matrix, looks_like_nvlink_status
 from .taccl import read_taccl
 from .taccl_sketch import looks_like_sketch
 from .teccl import looks_like_teccl, read_teccl
@@ -86,8 +83,6 @@ Reader = Callable[[str, str, MachineSpec], Topology]
 
 @dataclass(frozen=True, slots=True)
 class _BuiltInImporter:
-    """A built-in importer, from two functions."""
-
     recognizes: Callable[[str], bool]
     made: Reader
     as_read: bool = False

@@ -1,6 +1,6 @@
 """Parser of TACCL's sketch JSON, strict (``parse_and_get_topo`` of TACCL's command line).
 
-:mod:`.taccl_rules` translates it to weft's sketch language, :mod:`.taccl_pair` builds its machine.
+:mod:`.taccl_rules` translates it to weft's sketch language, :mod:`.taccl` builds its machine.
 Its ranks are local: GPUs of one host. All hosts are equal.
 """
 
@@ -266,7 +266,6 @@ def _connections(given: Any, place: str) -> Lists | str:
 
 
 def _senders(given: Any, connections: Lists | str, place: str) -> Lists:
-    """Return the senders of each GPU, inverted from the file's lists."""
     through: dict[int, tuple[int, ...]] = {}
     for sender, sources in _lists(given, place).items():
         if isinstance(connections, Mapping) and sender not in connections:

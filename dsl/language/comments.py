@@ -68,7 +68,6 @@ class _Attacher:
         return replace(block, body=body, tail=tail)
 
     def _body(self, lines: tuple[Written, ...]) -> tuple[tuple[Written, ...], tuple[str, ...]]:
-        """Return the lines of a block with their comments, and the comments after the last one."""
         first = lines[0]
         body = list(map(self._statement, lines))
         # A blank line below the head is dropped.
@@ -80,7 +79,6 @@ class _Attacher:
         return tuple(body), self._tail(margin)
 
     def _trivia(self, line: int) -> Trivia:
-        """Return the comments above and beside a line."""
         above = _tidy(note.text for note in self._notes())
         if self._next == 0 and not any(self._code[i].strip() for i in range(line)):
             start = next((i for i, note in enumerate(above) if note), len(above))

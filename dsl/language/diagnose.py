@@ -115,7 +115,6 @@ def _wanted(accepted: frozenset[str]) -> list[str]:
 
 
 def _spellings(accepted: Iterable[str]) -> set[str]:
-    """Return the spellings of the accepted keywords and signs."""
     real = (t for t in accepted if t not in ("$END", "_INDENT", "_DEDENT"))
     return {word for t in real if (word := spelling(t)) is not None}
 

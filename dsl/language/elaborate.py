@@ -296,8 +296,6 @@ def _loop_values(meaning: Meaning, loops: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _LineTranslation:
-    """Translation of one line of the sketch to rules of the machine."""
-
     line: ast.Rule
     meaning: Meaning
     loop_values: str

@@ -206,7 +206,6 @@ class Meaning:
         return self._rank(self.number(ranks), host, ranks.span)
 
     def _rank(self, value: int, host: int | None, where: Span | None) -> Nodes:
-        """Return the rank of a number, if this host has one."""
         machine = self.machine
         size = machine.ranks if host is None else max(map(len, machine.hosts))
         if not 0 <= value < size:

@@ -292,7 +292,6 @@ def _cannot_send(
 
 
 def _culprit(sketch: Sketch, pair: Pair) -> str:
-    """Return the rule that excludes a pair, as text."""
     for rule in sketch.rules:
         if isinstance(rule, Forbid) and pair in rule.pairs:
             return repr(rule.label)
@@ -301,7 +300,6 @@ def _culprit(sketch: Sketch, pair: Pair) -> str:
 
 
 def _covers(never: FixedSend, must: FixedSend) -> bool:
-    """Return True if a forbidden send covers a required one."""
     same = never.owner == must.owner and never.pair == must.pair
     details = ((never.step, must.step), (never.piece, must.piece), (never.target, must.target))
     return same and all(a is None or a == b for a, b in details)

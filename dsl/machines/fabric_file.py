@@ -263,7 +263,6 @@ _ONE_LEAF = "keep each node on one leaf switch; rails = true of a TOML file has 
 
 
 def _require_tree(entries: Collection[str], links: Sequence[FabricLink], where: str) -> None:
-    """Raise BadFile if a switch is below itself."""
     names = tuple(entries)
     above = TopologicalSorter[str]()
     for link in links:

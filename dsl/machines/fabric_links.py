@@ -198,7 +198,6 @@ def _placed(
 
 
 def _between(leaves: set[int], layout: FabricLayout) -> list[int]:
-    """Return the leaves in use and the switches that lie between some of them."""
     near: dict[int, set[int]] = {i: set() for i in range(len(layout.switches))}
     for link in layout.links:
         near[link.low].add(link.high)

@@ -320,7 +320,6 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Yield ascending numbers as runs without gaps."""
     for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
         yield [number for _, number in run]
 

@@ -187,7 +187,6 @@ def _cited(fields: Fields) -> None:
 
 
 def _read_gpus(data: Any, gpus: int, where: str) -> tuple[int, ...]:
-    """Parse distinct GPUs of the host."""
     if not isinstance(data, list) or not data or not all(type(x) is int for x in data):
         raise BadFile(f"a list of GPU numbers is expected, not {data!r}"[:120], where=where)
     if len(set(data)) < len(data):

@@ -742,7 +742,6 @@ def _validate_apart(c: Collective, p: Placement, places: Ints, what: str) -> Non
 
 
 def _read_placement(fields: Fields, key: str, where: str) -> Placement:
-    """Parse the columns of a placement, all of one length."""
     columns = Fields(fields.get(key, dict), f"{where}: {key}")
     lists = [columns.integers(name) for name in ("rank", "chunk", "set", "offset")]
     columns.finish()

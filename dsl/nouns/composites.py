@@ -82,7 +82,6 @@ def _group(fields: Fields, where: str) -> tuple[int, ...]:
 
 
 def _neighbours(fields: Fields, size: int, where: str) -> dict[str, Any]:
-    """Return the alltoallv of a halo exchange."""
     group = _group(fields, where)
     grid = fields.integers("grid", [len(group)])
     wrap = fields.get("wrap", bool, False)
@@ -139,5 +138,4 @@ def _others(group: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def _non_zeros(density: Fraction, elements: int) -> int:
-    """Return how many elements are not zero, at least one."""
     return max(1, ceil(density * elements))

@@ -330,7 +330,6 @@ def _note_missing(
 def _note_unread(
     noun: str, attributes: Iterable[Mapping[str, Any]], known: frozenset[str], notes: list[str]
 ) -> None:
-    """Note which attributes are not read."""
     ignored = sorted({str(key) for data in attributes for key in data} - known)
     if ignored:
         notes.append(f"attributes of {noun} that are not read: {', '.join(ignored[:12])}")

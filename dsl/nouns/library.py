@@ -610,7 +610,6 @@ def _line(fields: Fields, key: str, where: str, *default: str) -> str:
 
 
 def _inside(path: str, where: str) -> str:
-    """Return the path, refusing one outside the folder of the library."""
     if Path(path).is_absolute() or ".." in Path(path).parts or "\\" in path:
         raise BadFile(f"the file {path!r} is outside the library's folder", where=where)
     return path

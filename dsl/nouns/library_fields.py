@@ -85,7 +85,6 @@ def read_timing(data: Any, where: str) -> dict[str, Any]:
 
 
 def _known(find: Callable[[str], object], name: str, where: str) -> None:
-    """Raise BadFile, with the place, for a name that is not known."""
     try:
         find(name)
     except UnknownName as error:
@@ -145,7 +144,6 @@ def read_bound(data: Any, where: str) -> dict[str, Any]:
 
 
 def _term(term: Any, where: str) -> None:
-    """Refuse what is no pair of µs and GB/s."""
     pair = isinstance(term, list) and len(term) == 2
     if not pair or not all(isinstance(x, str) and RATIONAL.fullmatch(x) for x in term):
         raise BadFile(f"a term must be ['7/6', '25'] (µs, GB/s), not {term!r}", where=where)

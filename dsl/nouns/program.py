@@ -518,7 +518,6 @@ def offsets(lengths: npt.ArrayLike) -> Ints:
 
 
 def _columns_of(ranks: Sequence[RankProgram]) -> dict[str, Any]:
-    """The columns of views."""
     blocks = [(r, block) for r, rank in enumerate(ranks) for block in rank]
     code = [x for _, block in blocks for x in block.code]
     heads = [

@@ -311,7 +311,6 @@ def refuse_casts(schedule: Schedule, what: str, hint: str = NO_SWITCHES) -> None
 
 
 def _column(values: npt.ArrayLike, kind: type[np.generic], order: Ints | None) -> AnyArray:
-    """Return a new array of the values of a column, in an order if one is given."""
     return np.array(values, kind) if order is None else np.asarray(values, kind)[order]
 
 
@@ -520,8 +519,6 @@ def _check_ranges(
 
 
 def _routes(routes: list[Any], links: int, where: str) -> tuple[Ints, Ints]:
-    """Return the lengths of all routes, and their links concatenated."""
-
     def known(route: Any) -> bool:
         return type(route) is list and only(route, int) and all(0 <= i < links for i in route)
 

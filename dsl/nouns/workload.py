@@ -488,7 +488,6 @@ def _settle_numbers(one: WorkloadOperation) -> None:
 
 
 def _check_operation(one: WorkloadOperation) -> None:
-    """Raise UserError for a value out of range, or one that the kind does not have."""
     kind = one.kind
     for label, ranks in (("group", one.group), ("ranks", one.ranks)):
         _check_ranks(one.name, label, ranks)
@@ -535,7 +534,6 @@ def _check_bytes(name: str, what: str, value: int) -> None:
 
 
 def _check_group(one: WorkloadOperation) -> None:
-    """Check a standard collective, or a transfer."""
     if one.kind == WorkKind.TRANSFER:
         if len(one.group) != 2:
             raise UserError(f"{one.name}: a transfer has one source and one destination")

@@ -114,7 +114,6 @@ def placed(build: Callable[[], Made], where: str) -> Made:
 
 
 def _entries(row: Any, where: str) -> list[_Entry]:
-    """Return the operation of a row, or those that a composite stands for."""
     if isinstance(row, dict) and row.get("kind") in COMPOSITES:
         where = f"{where} {row.get('name')!r}"
         return [_entry(one, where) for one in placed(lambda: composed(row, where), where)]
@@ -219,7 +218,6 @@ def _time(value: Any, what: str, where: str) -> Fraction | None:
 
 
 def _names(value: list[Any] | str, key: str, where: str) -> tuple[str, ...]:
-    """Return a name or a list of names."""
     listed = [value] if isinstance(value, str) else value
     if not only(listed, str):
         raise BadFile(f"{key!r} must hold names of operations", where=where)
@@ -251,7 +249,6 @@ def _axes(data: Mapping[str, Any], where: str) -> Axes:
 
 
 def _expanded(entries: Sequence[_Entry], axes: Axes) -> tuple[WorkloadOperation, ...]:
-    """Return the operations, with one for each group of an axis."""
     made: dict[str, list[WorkloadOperation]] = {}
     everyone = math.prod(size for _, size in axes)
     require_size(len(entries), everyone * sum(1 for entry in entries if entry.axes))
@@ -289,7 +286,6 @@ def _for_groups(entry: _Entry, axes: Axes) -> list[WorkloadOperation]:
 def _sharing(
     made: Mapping[str, Sequence[WorkloadOperation]], name: str, one: WorkloadOperation
 ) -> list[str]:
-    """Return the operations that a name stands for and that share a rank with another, or all."""
     several = made.get(name)
     if several is None or len(several) == 1:
         return [several[0].name if several else name]
@@ -428,7 +424,6 @@ def _csv_number(text: str, where: str) -> Fraction:
 
 
 def _csv_time(text: str, where: str) -> Fraction:
-    """Return a time with a unit, or a number of µs."""
     if re.search(r"[A-Za-zµμ]", text.rstrip("eE")) and not re.fullmatch(r"[\d.]+[eE][\d+-]+", text):
         return placed(lambda: parse_microseconds(text), where)
     return _csv_number(text, where)

@@ -127,7 +127,6 @@ def scrambled(values: Words) -> Words:
 
 
 def _set_hash(owner: Ints, members: Ints, count: int) -> Words:
-    """Return an order-independent hash of each owner's set of members."""
     sums = np.zeros(count, np.uint64)
     np.add.at(sums, owner, scrambled(members.astype(np.uint64) + np.uint64(1)))
     return sums

@@ -12,12 +12,14 @@ from itertools import pairwise
 
 from ...base.errors import BadFile, UserError
 from ...base.lazy_dataclass import dataclass
+from ...base.units import format_bytes
 from ...language.format import format
 from ...language.lint import lint
 from ...language.machine import SketchMachine
 from ...language.parse import parse
 from ...nouns.topology import NodeKind, Topology
 from ..taccl_sketch import EVERYWHERE, SAME_PLACE, TacclRemark, TacclSketch
+from ..teccl import TecclInput
 
 Row = tuple[int, ...]
 
@@ -121,7 +123,6 @@ class _SketchTranslation:
             )
 
     def _host_switches(self) -> list[int]:
-        """Return the switches of the first host."""
         nodes = self.machine.topology.nodes
         host = nodes[0].host
         return [i for i, n in enumerate(nodes) if n.kind is NodeKind.SWITCH and n.host == host]
@@ -229,7 +230,6 @@ class _SketchTranslation:
     # ---- symmetry
 
     def _moves(self, rules: list[str]) -> list[str]:
-        """Return the rotations that are compatible with the other rules."""
         found = []
         for i, (offset, block) in enumerate(self.sketch.rotations):
             place = f"symmetry_offsets[{i}]"
@@ -394,3 +394,32 @@ def joined(lines: list[str]) -> list[str]:
     if len(heads) == 2 and heads[0] == heads[1] and len(lines) == 4:
         return [lines[0], lines[1], lines[3]]
     return lines
+
+
+# --- inputs of TE-CCL -----------------------------------------------------------------------------
+# Translation of a TE-CCL input to a sketch: collective, size and chunks.
+
+
+def teccl_sketch(asked: TecclInput, topology: Topology, name: str) -> Imported:
+    """Translate an input for its machine, with remarks on differences to TE-CCL."""
+    pieces = f"{asked.chunks} chunk{'s' * (asked.chunks > 1)} of {format_bytes(asked.chunk)}"
+    each = "each GPU for each other" if asked.kind == "alltoall" else "each GPU"
+    said = (
+        f"TE-CCL's input {name}: {asked.kind} on {topology.name} ({topology.ranks} GPUs), "
+        f"{pieces} on {each}."
+    )
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    lines = [
+        *(f"# {line}" for line in textwrap.wrap(said, 94)),
+        f"sketch {plain if plain[:1].isalpha() else f'teccl{plain}'}",
+        f"collective {asked.kind}",
+        f"size {asked.message(topology.ranks)}B",
+        f"chunks {asked.chunks}",
+    ]
+    remarks = (
+        TacclRemark(
+            "InstanceParams",
+            "TE-CCL counts time in whole epochs, and small α as 0; here time is continuous",
+        ),
+    )
+    return Imported(format(parse("\n".join(lines) + "\n", name)), remarks)

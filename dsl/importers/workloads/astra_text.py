@@ -187,7 +187,6 @@ def _head(kind: str, words: Sequence[str], layers: int, where: str) -> _Head:
 
 
 def _axes(kind: str, stated: int, ranks: int, where: str) -> Axes:
-    """Return the two axes, the one whose ranks are next to each other first."""
     roles = set(KINDS[kind].values())
     if len(roles) == 1:
         model = ranks if roles == {"model"} else 1
@@ -202,8 +201,6 @@ def _axes(kind: str, stated: int, ranks: int, where: str) -> Axes:
 
 
 class _TrainingPass:
-    """One pass through the layers."""
-
     def __init__(self, kind: str, head: _Head, layers: Sequence[_TextLayer], axes: Axes) -> None:
         self.kind, self.head, self.layers, self.axes = kind, head, layers, axes
         self.operations: list[WorkloadOperation] = []

@@ -82,7 +82,6 @@ def side_file(path: str) -> dict[str, tuple[int, ...]]:
 
 
 def _json_nodes(file: Path) -> tuple[TraceNode, ...]:
-    """Return the nodes of a file of the JSON variant."""
     where = str(file)
     data = parse_json(read_text(file), where)
     if not is_chakra_json(data):
@@ -110,8 +109,6 @@ def _json_nodes(file: Path) -> tuple[TraceNode, ...]:
 
 @dataclass(slots=True)
 class _TraceReader:
-    """Reads the nodes of all ranks, and remembers what it assumed."""
-
     side: Mapping[str, tuple[int, ...]]
     ranks: tuple[int, ...]
     counts: dict[str, int] = field(default_factory=dict)

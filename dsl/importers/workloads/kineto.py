@@ -98,7 +98,6 @@ def read_kineto(
 
 
 def _recorded(data: Any, file_rank: int | None, side: Groups, where: str) -> _Recorded:
-    """Return rank, number of ranks and groups that a trace states."""
     if not is_kineto(data):
         raise BadFile("not a trace of PyTorch's profiler", where=where)
     about = data.get("distributedInfo")

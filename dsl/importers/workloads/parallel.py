@@ -329,7 +329,6 @@ class _ParallelSettings:
 
 
 def _settings_of(data: Mapping[str, Any], where: str) -> _ParallelSettings:
-    """Return settings whose sizes fit each other."""
     fields = Fields(data, where)
     found: dict[str, dict[str, Any]] = {}
     given: set[str] = set()
@@ -424,7 +423,6 @@ def _step_of(given: Mapping[str, Any], keys: set[str], dp: int, where: str) -> d
 
 
 def _model_of(given: Mapping[str, Any], keys: set[str], where: str) -> dict[str, int]:
-    """Return the model's sizes, with what follows from others."""
     m = {key: int(value) for key, value in given.items()}
     if not m["heads"] and (m["kv_heads"] or m["head_size"]):
         raise BadFile("kv_heads and head_size need heads", where=where, hint="heads = 64")
@@ -453,7 +451,6 @@ def _model_of(given: Mapping[str, Any], keys: set[str], where: str) -> dict[str,
 
 
 def _require_fit(sizes: Mapping[str, int], order: str, m: Mapping[str, int], where: str) -> None:
-    """Refuse axes that do not fit each other or the model."""
     where = f"{where}: parallel"
     if sorted(order.split("-")) != sorted(AXES):
         raise BadFile(

@@ -130,7 +130,6 @@ def _read_traces(source: WorkloadSource, form: str, known: dict[Path, Any]) -> W
 
 
 def _is_trace(file: Path) -> bool:
-    """Return True for a visible file that is named as traces are."""
     name = file.name.removesuffix(".gz")
     return not name.startswith(".") and name.endswith((".et", ".json")) and file.is_file()
 

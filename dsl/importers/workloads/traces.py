@@ -100,7 +100,6 @@ def workload_of_traces(
 
 
 def _require_all(ranks: Mapping[int, Sequence[RankNode]], where: str) -> None:
-    """Raise BadFile if traces of ranks are missing."""
     named = {v for nodes in ranks.values() for node in nodes for v in (*node.group, node.peer)}
     most = max([*named, *ranks], default=-1)
     lost = [*islice((rank for rank in range(most + 1) if rank not in ranks), 9)]

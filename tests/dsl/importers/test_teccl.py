@@ -11,7 +11,7 @@ import pytest
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
-from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
+from weft.dsl.importers.sketches.taccl_rules import teccl_sketch
 from weft.dsl.importers.teccl import read_teccl_input
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.format import format
