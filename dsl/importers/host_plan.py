@@ -8,20 +8,21 @@ connects the copies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadTopology, UserError
 from ..base.lazy_dataclass import dataclass
 from ..machines.fabric_links import Port, asked_fabric, join
-from ..machines.hosts import Nics
+from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
+from ..machines.names import named_places
 from ..machines.spec import MachineSpec, check_size
 from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
-from .generations import NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generation
+from .generations import CABLE_ALPHA, NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,77 @@ def _assumed_note(count: int, kind: Generation, options: MachineSpec) -> str:
     speed = float(options.bandwidth("nic_bw", kind.nic))
     plural = "s" * (count > 1)
     return f"the text has no NICs: {count} NIC{plural} of {speed:g}GB/s assumed (nics=, nic_bw=)"
+
+
+def joined_hosts(
+    options: MachineSpec,
+    notes: Iterable[str],
+    cables: Cables,
+    switches: tuple[HostSwitch, ...],
+    nics: Nics | None,
+    gpu_names: tuple[tuple[str, ...], ...],
+    medium: Medium,
+) -> Topology:
+    """Return hosts whose GPUs cables or switches of a medium join; notes of the machine are added.
+
+    The lane of ``cables`` and the ports of ``switches`` have what ``bw=`` asks.
+    """
+    n, moves = len(gpu_names), tuple[Image, ...]()
+    if n <= GUESSED:
+        parts = tuple(HostPart(one.name, NodeKind.SWITCH) for one in switches)
+        wires = [Cable(a, b, cables.bandwidth * k, CABLE_ALPHA, k) for a, b, k in cables.pairs]
+        wires += [
+            Cable(g, n + i, s.port(g), s.alpha) for i, s in enumerate(switches) for g in s.gpus
+        ]
+        one_host = copied(HostPlan(n, parts, tuple(wires)), "host", 1)
+        moves = tuple(image[:n] for image in guess(one_host))
+    title, lanes = options.title(), (cables,) if cables.pairs else ()
+    host = Host(title, "", n, switches, lanes, nics, moves, gpu_names=gpu_names)
+    spec = replace(options, options={k: v for k, v in options.options.items() if k != "bw"})
+    made = with_media(build(host, spec), medium)
+    return replace(made, name=title, notes=(*notes, *made.notes))
+
+
+def grouped(pairs: Iterable[tuple[int, int]], nodes: int) -> list[list[int]]:
+    """Return the nodes in groups that pairs join."""
+    label = list(range(nodes))
+    for a, b in pairs:
+        if (old := label[a]) != (new := label[b]):
+            label = [new if x == old else x for x in label]
+    return [[v for v in range(nodes) if label[v] == one] for one in dict.fromkeys(label)]
+
+
+def listed_pairs(words: Sequence[str]) -> str:
+    """Return words for some pairs as a note lists them: eight, and how many more there are."""
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return ", ".join(words[:_SHOWN]) + more
+
+
+_SHOWN = 8
+
+
+def require_symmetric(
+    names: Sequence[str], cells: Sequence[Sequence[str]], where: str, tool: str
+) -> None:
+    """Raise BadTopology for a pair of devices whose two cells differ."""
+    for i, row in enumerate(cells):
+        for j in range(i):
+            if row[j] != cells[j][i]:
+                raise BadTopology(
+                    f"{names[i]} to {names[j]} is {row[j]}, and back {cells[j][i]}",
+                    where=where,
+                    hint=f"run {tool} again, or put the cell right in a copy",
+                )
+
+
+def without_named(
+    options: MachineSpec, named: Sequence[Sequence[str]], shown: Sequence[str], notes: list[str]
+) -> tuple[int, ...]:
+    """Return the places of the NICs that ``without=`` names, of NICs with their names; a note."""
+    gone = named_places(options.words("without"), named, "NIC")
+    if gone:
+        notes.append(f"left out as without= asks: {', '.join(shown[i] for i in gone)}")
+    return gone
 
 
 def with_media(made: Topology, inner: Medium) -> Topology:

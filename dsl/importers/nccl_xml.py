@@ -18,7 +18,6 @@ from itertools import pairwise
 from ..base.errors import BadFile, UserError
 from ..base.lazy_dataclass import dataclass
 from ..base.units import exact
-from ..machines.names import named_places
 from ..machines.nics import own_number
 from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.parts import Medium
@@ -31,7 +30,7 @@ from .generations import (
     PCIE_ALPHA,
     family_of_chips,
 )
-from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts
+from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts, grouped, without_named
 from .xml_tree import Element, parse_xml
 
 _PCI_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
@@ -119,7 +118,9 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
     )
     wanted = options.choice("pcie", "auto", ("auto", "on", "off"))
     alone = options.integer("nodes", 1) == 1
-    if wanted == "off" or (wanted == "auto" and alone and _connects(direct, plan.gpus)):
+    groups = grouped(((c.a, c.b) for c in direct), plan.gpus + len(plan.parts))
+    whole = set(range(plan.gpus)) <= set(groups[0])  # node 0 is a GPU
+    if wanted == "off" or (wanted == "auto" and alone and whole):
         plan = replace(plan, cables=tuple(direct), plugs=() if alone else plan.plugs)
         reading.notes.append(
             "all GPUs are connected without PCIe: it is left out (pcie=on keeps it)"
@@ -375,10 +376,8 @@ def _plugs(reading: _Reading, gpus: int, options: MachineSpec) -> tuple[Plug, ..
     if not options.has("min_nic"):
         # Management ports: 1 Gbit/s, or at most 10 Gbit/s beside ports four times as fast.
         least = _MANAGEMENT_MBPS + 1 if fastest >= 4 * _MANAGEMENT_MBPS else 1001
-    places = named_places(options.words("without"), [net.own for net in reading.nets], "NIC")
-    if places:
-        listed = ", ".join(reading.nets[i].name for i in places)
-        reading.notes.append(f"left out as without= asks: {listed}")
+    shown = [net.name for net in reading.nets]
+    places = without_named(options, [net.own for net in reading.nets], shown, reading.notes)
     alone = options.integer("nodes", 1) == 1 and len(reading.hosts) == 1
     wanted = [net for i, net in enumerate(reading.nets) if i not in places]
     used = [net for net in wanted if net.speed >= least]
@@ -392,20 +391,6 @@ def _plugs(reading: _Reading, gpus: int, options: MachineSpec) -> tuple[Plug, ..
             f"{len(used)} NICs are left out: they connect several hosts (nodes=2): {listed}"
         )
     return tuple(Plug(net.nic + gpus, Fraction(net.speed, 8000)) for net in used)
-
-
-def _connects(cables: list[Cable], gpus: int) -> bool:
-    group = {v: v for c in cables for v in (c.a, c.b)} | {v: v for v in range(gpus)}
-
-    def root(v: int) -> int:
-        while group[v] != v:
-            group[v] = group[group[v]]
-            v = group[v]
-        return v
-
-    for c in cables:
-        group[root(c.a)] = root(c.b)
-    return len({root(v) for v in range(gpus)}) == 1
 
 
 _UNKNOWN_PCI = Fraction(60 * 16, 80)
@@ -491,10 +476,8 @@ def read_nccl_graph(text: str, where: str, options: MachineSpec) -> Topology:
         f"links are those of NCCL's {len(channels.paths)} {'rings' if channels.ring else 'chains'},"
         f" {float(channels.inside):g}GB/s each inside the host: others are not in the file",
     ]
-    gone = named_places(options.words("without"), [(f"NIC{n}", f"NET/{n}") for n in nets], "NIC")
-    if gone:
-        listed = ", ".join(f"NIC{nets[i]}" for i in gone)
-        notes.append(f"left out as without= asks: {listed}")
+    shown = [f"NIC{n}" for n in nets]
+    gone = without_named(options, [(f"NIC{n}", f"NET/{n}") for n in nets], shown, notes)
     kept = [n for i, n in enumerate(nets) if i not in gone]
     if kept and options.integer("nodes", 1) == 1:
         listed = ", ".join(f"NIC{n}" for n in kept)

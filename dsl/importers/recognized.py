@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ..base.errors import BadFile, Missing, PluginFault, UserError
 from ..base.files import looks_like_json, parse_json
-from ..base.foreign import SIGNATURES, refuse_foreign
+from ..base.foreign import refuse_foreign, signatures
 from ..base.lazy_dataclass import dataclass
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
@@ -59,7 +59,7 @@ _OTHER_INPUTS = (
         "weft plan FILE -t MACHINE takes it",
     ),
 )
-"""Texts of weft's that are given for a machine, as :data:`SIGNATURES` has those of others."""
+"""Texts of weft's that are given for a machine, as :func:`.signatures` has those of others."""
 
 
 class Importer(Protocol):
@@ -110,7 +110,7 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
             error.where = error.where or where
             raise
         return expect(Topology, made, importer, "read")
-    refuse_foreign(text, where, (*_OTHER_INPUTS, *SIGNATURES))
+    refuse_foreign(text, where, (*_OTHER_INPUTS, *signatures()))
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 

@@ -13,11 +13,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import field
 from fractions import Fraction
 
-from ..base.errors import BadFile, BadTopology
+from ..base.errors import BadFile
 from ..base.files import looks_like_json
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.terminal import plain_lines, without_bars
+from .host_plan import require_symmetric
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes over PCIe, nearest first."""
@@ -165,7 +166,7 @@ def read_matrix(text: str, where: str) -> Matrix:
     rows, tails = _rows(names, gpus, rest, where)
     cut = len(names) - len(rows)
     rows += _rows_by_columns(rows, len(names))
-    _check_symmetric(names, rows, where)
+    require_symmetric(names, rows, where, "nvidia-smi topo -m")
     numa = tuple(_numa(tail) for tail in tails[:gpus])
     own = (_own_names(name, i - gpus, legend) for i, name in enumerate(names))
     coherent = all(len(tail) > 2 and tail[2].isdecimal() for tail in tails[:gpus])
@@ -351,17 +352,6 @@ def _stray(tokens: list[_Token], at: int) -> str:
     if at == len(tokens):
         return "the text ends there"
     return f"{tokens[at].text!r} is none of X, NV#, {', '.join(PATHS)}"
-
-
-def _check_symmetric(names: tuple[str, ...], rows: list[tuple[str, ...]], where: str) -> None:
-    for i, row in enumerate(rows):
-        for j in range(i):
-            if row[j] != rows[j][i]:
-                raise BadTopology(
-                    f"{names[i]} to {names[j]} is {row[j]}, and back {rows[j][i]}",
-                    where=where,
-                    hint="run nvidia-smi topo -m again, or put the cell right in a copy",
-                )
 
 
 def _numa(tail: list[str]) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...base.errors import BadFile, UserError
 from ...base.files import looks_like_json, parse_json, read_text
-from ...base.foreign import SIGNATURES, refuse_foreign
+from ...base.foreign import refuse_foreign, signatures
 from ...base.lazy_dataclass import dataclass
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
@@ -51,7 +51,6 @@ OTHERS = (
         "a measurement of nccl-tests, which is of one collective",
         "weft verify-run and weft topo calibrate read it",
     ),
-    *SIGNATURES,
 )
 """Texts that are not read: a pattern in their beginning, what they are, what weft wants instead."""
 
@@ -193,7 +192,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
     if form is None and looks_like_json(text):
         form = "json"
     if form == "astra-sim" and given.format is None:  # SimAI's begin alike
-        refuse_foreign(text, where, OTHERS)
+        refuse_foreign(text, where, (*OTHERS, *signatures()))
     data: Any = None
     if form in ("weft", "optccl", "json"):
         data = parse_json(text, where)
@@ -211,7 +210,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
         "settings": lambda: read_settings(text, where, given.name),
     }
     if form is None or form not in readers:
-        refuse_foreign(text, where, OTHERS)
+        refuse_foreign(text, where, (*OTHERS, *signatures()))
         raise BadFile(
             "not a workload",
             where=where,
