@@ -17,14 +17,12 @@ from .base.files import read_text
 from .base.lazy_dataclass import dataclass
 from .base.spans import Source
 from .importers.origin import OF_ANY, with_origin
-from .machines.capable import FLAG, capable, split_capable
-from .machines.cluster import HostTemplate, cluster, host_of
 from .machines.confined import in_hosts
 from .machines.fabric_links import asked_fabric
-from .machines.failures import Down, find, nic_down, without
+from .machines.failures import FLAG, Down, capable, find, nic_down, split_capable, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
-from .machines.hosts import of_host, synopsis
+from .machines.hosts import HostTemplate, cluster, host_of, of_host, synopsis
 from .machines.spec import MachineSpec, OptionValue, parse_options, parse_spec
 from .nouns.topology import Topology
 

@@ -23,9 +23,15 @@ from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
-from .edge_list import read_edge_list
-from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
-from .msccl_tools import is_msccl_topology, read_msccl_topology
+from .graph_file import (
+    is_msccl_topology,
+    looks_like_gml,
+    looks_like_graphml,
+    read_edge_list,
+    read_gml,
+    read_graphml,
+    read_msccl_topology,
+)
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import looks_like_graphs, read_nccl_graph, read_nccl_xml
 from .nvidia_smi import read_nvidia_smi, read_nvlink_status

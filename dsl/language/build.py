@@ -27,12 +27,12 @@ from ..nouns.composition import PHASE_KINDS
 from ..nouns.sketch import Measure
 from . import ast
 from .ast import Operator
-from .tokens import Code
 
 MAX_NUMBER = 1 << 31
 MAX_DEPTH = 60
 """Largest nesting depth of expressions and blocks."""
 
+Code = Tree[Token]
 Parts = list[Anything]
 
 _MADE: dict[str, Callable[..., Anything]] = {

@@ -49,9 +49,8 @@ from . import ast
 from .evaluate import Meaning, PairScope, number_of
 from .format import generator_text, ranks_text, rule_text
 from .machine import SketchMachine
-from .moves import image_of
+from .moves import image_of, phases_of
 from .parse import MAX_ERRORS, raise_all
-from .phases import phases_of
 
 WHAT_SWITCHES_DO = "the machine says what its switches do: nvls=on, sharp=fabric, --capable"
 

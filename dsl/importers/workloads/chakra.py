@@ -22,8 +22,7 @@ from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import WorkKind, Workload
 from ..chakra_et import COLL, COMP, RECV, SEND, Attribute, TraceNode, decoded
-from .files import trace_files
-from .traces import RankNode, workload_of_traces
+from .traces import RankNode, trace_files, workload_of_traces
 
 COMM_KINDS = (
     "allreduce",

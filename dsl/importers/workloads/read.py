@@ -16,11 +16,11 @@ from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
 from .astra_text import looks_like_astra_text, read_astra_text
 from .chakra import is_chakra_json, read_chakra, side_file
-from .files import MEMBER, trace_files, traces_in
 from .kineto import RECORD, is_kineto, read_kineto
 from .optccl import is_optccl, read_optccl
 from .parallel import looks_like_settings, read_settings
 from .pytorch import is_param, is_pytorch, read_pytorch
+from .traces import MEMBER, trace_files, traces_in
 
 TRACES = ("chakra", "pytorch", "kineto", "param")
 """Formats with a file for each rank."""

@@ -12,8 +12,19 @@ from typing import Any
 import pytest
 
 from weft.dsl.base.errors import BadFile, UserError
-from weft.dsl.base.protobuf import framed, put_bytes, put_integer, put_packed
-from weft.dsl.importers.chakra_et import COLL, COMP, RECV, SEND, ExecutionTrace, TraceNode, encoded
+from weft.dsl.importers.chakra_et import (
+    COLL,
+    COMP,
+    RECV,
+    SEND,
+    ExecutionTrace,
+    TraceNode,
+    encoded,
+    framed,
+    put_bytes,
+    put_integer,
+    put_packed,
+)
 from weft.dsl.importers.workloads.read import WorkloadSource, read_workload
 from weft.dsl.nouns.workload import Workload
 
