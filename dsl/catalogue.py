@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .base.errors import BadFile, UnknownName, UserError, require_type
 from .base.files import read_text
-from .base.lazy_dataclass import dataclass
+from .base.lazy_dataclass import Frozen
 from .base.spans import Source
 from .importers.origin import OF_ANY, with_origin
 from .machines.confined import in_hosts
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from .importers.taccl_sketch import TacclSketch
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueEntry:
+class CatalogueEntry(Frozen):
     """A catalogue entry: name, syntax, description."""
 
     name: str

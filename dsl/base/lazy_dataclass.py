@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, fields, make_dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast, dataclass_transform
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -29,6 +29,19 @@ else:
         return _decorated(plain, chosen)
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+class Frozen:
+    """Base whose subclasses are frozen dataclasses without a decorator: of families of nodes.
+
+    Options (``kw_only=True``) follow the bases of a class.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __init_subclass__(cls, **options: bool) -> None:
+        _decorated(cls, {**_DEFAULTS, "frozen": True, **options})
+
+
 _DEFAULTS = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
 
 _ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
@@ -40,7 +53,7 @@ def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
     The standard library is told of ``frozen`` only where a base is a frozen dataclass, where it
     insists: the two methods that refuse changes are the same for all classes here.
     """
-    own = dict(vars(plain))
+    own = {name: held for name, held in vars(plain).items() if not hasattr(held, _WRITE)}
     plain.__doc__ = plain.__doc__ or plain.__name__
     shape = {name: on for name, on in options.items() if name not in _DEFAULTS}
     base_frozen = any(_is_frozen(base) for base in plain.__mro__[1:])

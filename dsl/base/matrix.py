@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import AnyArray, Floats, Ints
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 
 
-@dataclass(frozen=True, eq=False)
-class SparseMatrix:
+class SparseMatrix(Frozen, eq=False):
     """A sparse matrix. Entries of one place are summed; an entry may be 0.
 
     Attributes:

@@ -1,6 +1,6 @@
 """Objects of files described once: the keys of a noun, from which it is read and written.
 
->>> from weft.dsl.base.lazy_dataclass import dataclass
+>>> from weft.dsl.base.lazy_dataclass import dataclass, Frozen
 >>> @dataclass(frozen=True)
 ... class Disk:
 ...     path: str
@@ -19,14 +19,13 @@ from typing import Any, Generic, TypeVar
 
 from .errors import BadFile
 from .files import Fields, only
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 
 T = TypeVar("T")
 _REQUIRED: Any = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Frozen):
     """One key of an object.
 
     Attributes:
@@ -71,22 +70,22 @@ class Record(Generic[T]):
         held = ((name, key, getattr(one, key.field or name)) for name, key in self._keys.items())
         return {n: (key.write or plain)(value) for n, key, value in held if value != key.unless}
 
-    def several(self, *default: Any) -> Key:
+    def several(self, default: Any = _REQUIRED) -> Key:
         """Return the key of a list of such objects; the place of each is that of the list."""
 
         def read(rows: list[Any], key: str, where: str) -> tuple[T, ...]:
             return tuple(self.read(row, f"{where}: {key}") for row in rows)
 
-        return Key(list, *default, read=read, write=lambda some: [*map(self.write, some)])
+        return Key(list, default, read, lambda some: [*map(self.write, some)])
 
-    def one(self, *default: Any) -> Key:
+    def one(self, default: Any = _REQUIRED) -> Key:
         """Return the key of one such object."""
 
         def read(data: Any, key: str, where: str) -> T:
             return self.read(data, f"{where}: {key}")
 
-        kind = (dict, type(None)) if default else dict
-        return Key(kind, *default, read=read, write=self.write, unless=None)
+        kind = dict if default is _REQUIRED else (dict, type(None))
+        return Key(kind, default, read, self.write, unless=None)
 
 
 def plain(value: Any) -> Any:

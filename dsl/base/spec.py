@@ -29,7 +29,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import SyntaxProblem, UnknownName, UserError
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 from .spans import Source, Span
 
 T = TypeVar("T")
@@ -39,8 +39,7 @@ _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Frozen):
     """One ``key=value`` of a spec, and where each of the two was written."""
 
     key: str
@@ -49,8 +48,7 @@ class Option:
     value_span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Frozen):
     """A name and its options, as written."""
 
     name: str
@@ -120,8 +118,7 @@ def _parse_option(item: Item) -> Option:
 # --- the tokens of every text that is a name with options -----------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Frozen):
     """One item of a list of options: the two sides of its first ``=``; no key where it has none."""
 
     span: Span
@@ -241,8 +238,7 @@ def _group(field: dataclasses.Field[Any]) -> type[Any] | None:
     return type(default) if not missing and dataclasses.is_dataclass(default) else None
 
 
-@dataclass(frozen=True, slots=True)
-class OptionText:
+class OptionText(Frozen):
     """Description of an option: its name as written, its default as text, its meaning."""
 
     name: str

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadFile
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.tables import count
 from ..base.terminal import plain_lines
 from ..machines.hosts import Cables
@@ -74,8 +74,7 @@ _KINDS = {"link type": "type", "numa bw": "bandwidth"}
 Cells = tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _PairMatrix:
+class _PairMatrix(Frozen):
     """A matrix; ``line`` of its title."""
 
     names: tuple[str, ...]
@@ -83,8 +82,7 @@ class _PairMatrix:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Amd:
+class _Amd(Frozen):
     """Pairs joined by xGMI with their links, and what else was read."""
 
     gpus: int
@@ -311,8 +309,7 @@ def _link_counts(
     return dict.fromkeys(pairs, each)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hive:
+class _Hive(Frozen):
     """Facts that tell the generation of GPUs without a product name.
 
     The pairs joined by xGMI, the links of those whose bandwidths are known, the names of the GPUs.

@@ -16,7 +16,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadFile
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.topology import Link, Node, Topology, both_ways, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
@@ -33,8 +33,7 @@ _GIB = Fraction(1 << 30, 10**9)
 """GB/s in which a GB/s of ``network.yml`` is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkDimension:
+class NetworkDimension(Frozen):
     """A dimension: GB/s of a link, µs of a hop, both in weft's units."""
 
     kind: str

@@ -11,7 +11,7 @@ from dataclasses import field
 from fractions import Fraction
 
 from ..base.errors import BadFile
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 
 # --- Protocol Buffers -----------------------------------------------------------------------------
 
@@ -167,8 +167,7 @@ class TraceNode:
     inputs: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionTrace:
+class ExecutionTrace(Frozen):
     """One file: the metadata's attributes, and the nodes."""
 
     metadata: Mapping[str, Attribute]

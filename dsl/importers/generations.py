@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from importlib import resources
 
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..nouns.parts import Medium
 
 CABLE_ALPHA = Fraction(7, 10)
@@ -40,8 +40,7 @@ PCIE_REACH = Fraction(16, 21)
 """What NCCL counts of PCIe's raw rate: 48 of 63 GB/s. A single NIC of up to the raw rate fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Frozen):
     """A kind of GPU.
 
     Attributes:
@@ -112,10 +111,12 @@ def _of_row(row: dict[str, str]) -> Generation:
         bool(row["card"]),
         Medium(row["medium"]),
         tuple(row["also"].split()),
-        *(int(row[key] or default) for key, default in (("each", 1), ("dies", 0), ("rack", 0))),
-        tuple(map(int, row["memory_GiB"].split())),
-        int(row["driver"] or 0),
-        row["beside"] == "Grace",
+        each=int(row["each"] or 1),
+        dies=int(row["dies"] or 0),
+        rack=int(row["rack"] or 0),
+        memory=tuple(map(int, row["memory_GiB"].split())),
+        driver=int(row["driver"] or 0),
+        beside_grace=row["beside"] == "Grace",
     )
 
 
@@ -125,20 +126,11 @@ _TABLE = tuple(map(_of_row, csv.DictReader(_FILE.read_text(encoding="utf-8").spl
 GENERATIONS = {word: one for one in _TABLE for word in (one.name, *one.also)}
 """All generations by their names."""
 
-CHIPS = {
-    "60": "p100",
-    "70": "v100",
-    "80": "a100",
-    "90": "h100",
-    "100": "b200",
-    "103": "b300",
-    "gfx906": "mi50",
-    "gfx908": "mi100",
-    "gfx90a": "mi250",
-    "gfx910": "mi250",
-    "gfx942": "mi300x",
-    "gfx950": "mi355x",
-}
+CHIPS = dict(
+    chip.split(":")
+    for chip in "60:p100 70:v100 80:a100 90:h100 100:b200 103:b300 gfx906:mi50 gfx908:mi100 "
+    "gfx90a:mi250 gfx910:mi250 gfx942:mi300x gfx950:mi355x".split()
+)
 """The family by compute capability or gfx number."""
 
 _NAMES = re.compile(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadTopology, UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..machines.fabric_links import Port, asked_fabric, join
 from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
 from ..machines.names import named_places
@@ -25,8 +25,7 @@ from ..symmetry.symmetry import GUESSED, Image, extend, guess
 from .generations import CABLE_ALPHA, NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generation
 
 
-@dataclass(frozen=True, slots=True)
-class HostPart:
+class HostPart(Frozen):
     """A node other than a GPU; ``names``: what the machine's tools call it.
 
     ``host``: of those of a plan of several hosts; None of what joins them.
@@ -50,16 +49,14 @@ class Cable:
     medium: Medium = Medium.PCIE
 
 
-@dataclass(frozen=True, slots=True)
-class Plug:
+class Plug(Frozen):
     """A network port of a NIC node, in GB/s."""
 
     nic: int
     bandwidth: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class HostPlan:
+class HostPlan(Frozen):
     """One host, or several that are described together: ``gpu_hosts`` of their GPUs, in order."""
 
     gpus: int

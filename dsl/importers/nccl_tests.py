@@ -27,7 +27,7 @@ from typing import Any
 from ..base import terminal
 from ..base.errors import BadFile, UserError
 from ..base.files import looks_like_json, parse_json
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.tables import count
 from ..base.units import BYTES_PER_US_PER_GBPS, LARGEST_MESSAGE, format_bytes
 from ..machines.spec import MAX_GPUS, MachineSpec
@@ -96,8 +96,7 @@ FACTOR_ERROR = 0.02
 """Most by which the ratio of two printed bandwidths is off."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(Frozen):
     """Out-of-place columns of one row: bytes, µs, GB/s.
 
     ``line``: its number, or `` results[3]`` in JSON. ``wrong``: of each half of the row, elements
@@ -116,8 +115,7 @@ class _Measured:
     root: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _TestOutput:
+class _TestOutput(Frozen):
     """Facts and rows of one output. ``hosts``: of each GPU; empty names where it names none."""
 
     test: str
@@ -128,8 +126,7 @@ class _TestOutput:
     warm: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NcclTestsRow:
+class NcclTestsRow(Frozen):
     """Time of a message, out of place, and in place where it was measured; ``where``: file and
     line."""
 
@@ -139,8 +136,7 @@ class NcclTestsRow:
     in_place_us: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NcclTestsRun:
+class NcclTestsRun(Frozen):
     """Measurements of one program of nccl-tests.
 
     ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank (empty

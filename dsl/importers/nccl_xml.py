@@ -16,7 +16,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from ..base.errors import BadFile, UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.units import exact
 from ..machines.nics import own_number
 from ..machines.spec import MAX_GPUS, MachineSpec
@@ -437,8 +437,7 @@ _RING = "4"
 _MEDIA = {"NVL": Medium.NVLINK, "NVB": Medium.NVLINK, "XGMI": Medium.XGMI, "LOC": Medium.NVLINK}
 
 
-@dataclass(frozen=True, slots=True)
-class _PlannedChannels:
+class _PlannedChannels(Frozen):
     """Channels as lists of (kind, number), and GB/s of each inside and between hosts."""
 
     paths: tuple[tuple[tuple[str, int], ...], ...]

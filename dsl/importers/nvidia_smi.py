@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..machines.hosts import Cables, HostSwitch, Nics
 from ..machines.nics import own_number
 from ..machines.spec import MachineSpec
@@ -93,8 +93,7 @@ def read_nvlink_status(text: str, where: str, options: MachineSpec) -> Topology:
     return _machine(matrix_of_status(text, where), read_devices(text), where, options, [note])
 
 
-@dataclass(frozen=True, slots=True)
-class _Smi:
+class _Smi(Frozen):
     """What was read: NVLinks of pairs, and the ports of each NVSwitch by GPU.
 
     ``nvlinks`` has no pairs of GPUs that are on the same NVSwitch.
@@ -331,8 +330,7 @@ def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> str
     return next((g for g in ("v100", "a100", "h100") if most <= GENERATIONS[g].links), "h100")
 
 
-@dataclass(frozen=True, slots=True)
-class _Guess:
+class _Guess(Frozen):
     """The likeliest generation: what tells it (nothing without NVLink), and which others fit."""
 
     generation: Generation

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..base.errors import BadFile
 from ..base.files import looks_like_json, parse_json
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.tables import count
 from ..base.terminal import plain_lines, without_bars
 from ..machines.spec import MachineSpec
@@ -43,8 +43,7 @@ Matrix = dict[tuple[int, int], float]
 """Numbers by row and column; none for a pair that was not measured, 0.00 or N/A."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairRates:
+class PairRates(Frozen):
     """Measurements of pairs, indexed by sender and receiver, of ``gpus`` GPUs.
 
     ``one``: GB/s of each direction alone; ``both``: of the two directions at once, together;
@@ -62,8 +61,7 @@ class PairRates:
     into: dict[int, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Titled:
+class _Titled(Frozen):
     """Quantity of a matrix by its title; ``line`` of the title, from 1."""
 
     ways: str
@@ -361,8 +359,7 @@ LATENCIES_SINCE = (0, 8)
 """Version from which on ``device_to_device_latency_sm`` is of two GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PairTest:
+class _PairTest(Frozen):
     """A matrix by sender and receiver. ``key``: a member of ``ORDER``, ``both_ce`` (the sum of
     both directions), ``latency``, or a port: ``out_ce``, whose rows are 0; ``name`` of the test."""
 

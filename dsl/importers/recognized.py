@@ -13,7 +13,7 @@ from typing import Protocol
 from ..base.errors import BadFile, Missing, PluginFault, UserError
 from ..base.files import looks_like_json, parse_json
 from ..base.foreign import refuse_foreign, signatures
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
 from ..machines.confined import in_hosts
@@ -87,8 +87,7 @@ class Importer(Protocol):
 Reader = Callable[[str, str, MachineSpec], Topology]
 
 
-@dataclass(frozen=True, slots=True)
-class _BuiltInImporter:
+class _BuiltInImporter(Frozen):
     recognizes: Callable[[str], bool]
     made: Reader
     as_read: bool = False

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 
 from ..base.errors import BadFile
 from ..base.files import looks_like_json
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.tables import count
 from ..base.terminal import plain_lines, without_bars
 from .host_plan import require_symmetric
@@ -66,8 +66,7 @@ CAPABILITIES = {
 _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class PeerStates:
+class PeerStates(Frozen):
     """Pairs of GPUs, by the numbers in their names, whose state of access is not OK.
 
     ``capability``: a letter of ``CAPABILITIES``, or two; empty where the text does not tell it.
@@ -77,8 +76,7 @@ class PeerStates:
     states: dict[tuple[int, int], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Frozen):
     """Devices and the connection class of each pair; ``numa`` of a GPU is None if unknown.
 
     ``own``: the names of each device, that of the driver first: NICs without a number in the text
@@ -109,16 +107,9 @@ class Matrix:
     def without(self, gone: Collection[int]) -> Matrix:
         """Return the matrix without some NICs."""
         kept = [i for i in range(len(self.names)) if i not in gone]
-        return Matrix(
-            tuple(self.names[i] for i in kept),
-            self.gpus,
-            tuple(tuple(self.cells[i][j] for j in kept) for i in kept),
-            self.numa,
-            tuple(self.own[i] for i in kept),
-            self.cut,
-            self.coherent,
-            self.peers,
-        )
+        cells = tuple(tuple(self.cells[i][j] for j in kept) for i in kept)
+        own = tuple(self.own[i] for i in kept)
+        return replace(self, names=tuple(self.names[i] for i in kept), cells=cells, own=own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,8 +379,7 @@ _RATE = re.compile(r"\s*rate:\s*(\d{1,4}(?:\.\d)?)(?: Gb|\s*$)", re.IGNORECASE)
 _LINK = re.compile(r"\s*Link (\d{1,3}): (?:([0-9.]{1,9}) GB/s|<?inactive>?)\s*$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class SmiDevices:
+class SmiDevices(Frozen):
     """GPUs by the index of nvidia-smi; ``up`` and ``down``: numbers of NVLinks of those with any.
 
     ``speed``: GB/s of one NVLink, where the text has it. What else it may say: ``words`` like names

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base.errors import BadFile, BadTopology
 from ..base.files import Fields, parse_json
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.units import BYTES_PER_US_PER_GBPS, exact
 from ..machines.host_file import load_host
 from ..machines.hosts import (
@@ -48,8 +48,7 @@ _SWITCH = {"dgx2": "nvswitch", "hub": "hub"}
 Number = (int, float, str)
 
 
-@dataclass(frozen=True, slots=True)
-class FileUnits:
+class FileUnits(Frozen):
     """Unit of the file's numbers."""
 
     chunk: int
@@ -62,8 +61,7 @@ class FileUnits:
         return self.chunk / (beta * self.unit * BYTES_PER_US_PER_GBPS)
 
 
-@dataclass(frozen=True, slots=True)
-class TacclHost:
+class TacclHost(Frozen):
     """Description of one host by the file, and the unit of its numbers.
 
     ``remote_beta`` is the cost of a chunk on a NIC, in the time unit of the file.

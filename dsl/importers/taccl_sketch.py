@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.errors import BadFile, UnknownName
 from ..base.files import Fields
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..machines.spec import MAX_GPUS
 
 INTRA_STRATEGIES = ("switch", "none", "minmax", "maxmin")
@@ -21,8 +21,7 @@ Lists = Mapping[int, tuple[int, ...]]
 """Lists of local ranks by local rank."""
 
 
-@dataclass(frozen=True, slots=True)
-class TacclRemark:
+class TacclRemark(Frozen):
     """A difference between TACCL's semantics and weft's, with the key concerned."""
 
     where: str
@@ -32,8 +31,7 @@ class TacclRemark:
         return f"{self.where}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class TacclSketch:
+class TacclSketch(Frozen):
     """A sketch file. ``connections`` is a keyword where the file has one, empty for a single host.
 
     ``senders`` are the GPUs through which the chunks of a GPU leave (None: through any sender);

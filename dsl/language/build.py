@@ -37,7 +37,7 @@ Parts = list[Anything]
 
 _MADE: dict[str, Callable[..., Anything]] = {
     **{one.name.lower(): partial(ast.Binary, one) for one in Operator},
-    **{f"{one}_only": partial(ast.UseOnly, one) for one in ast.SwitchUse},
+    **{one.name.lower(): partial(ast.Policy, one) for one in ast.SwitchWord},
     "machine_call": lambda name, *given, span: ast.MachineLine(name, _there(given), span=span),
     "both_ways": partial(ast.Pair, both_ways=True),
     "never": partial(ast.SendRule, never=True),

@@ -20,7 +20,7 @@ from ..base.errors import (
     WeftError,
     require_type,
 )
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.registry import ENGINES
 from ..base.spec import parse_spec
 from ..catalogue import topology
@@ -54,6 +54,17 @@ from .parse import MAX_ERRORS, raise_all
 
 WHAT_SWITCHES_DO = "the machine says what its switches do: nvls=on, sharp=fabric, --capable"
 
+_PEERS = {
+    ast.SwitchWord.FEW: Peers.FEW,
+    ast.SwitchWord.MANY: Peers.MANY,
+    ast.SwitchWord.AT_MOST: None,
+}
+_ALLOWED: dict[ast.SwitchWord, frozenset[str]] = {
+    ast.SwitchWord.REDUCE: frozenset({"reduces"}),
+    ast.SwitchWord.MULTICAST: frozenset({"multicast"}),
+    ast.SwitchWord.OFF: frozenset(),
+}
+
 MAX_TURNS = 20_000
 """Largest total number of loop iterations."""
 
@@ -78,8 +89,7 @@ def elaborate(
     return trace(tree, topology, arguments).sketch
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Frozen):
     """A line of the sketch with the context of its block and the resulting rules."""
 
     line: ast.Rule
@@ -87,8 +97,7 @@ class Written:
     rules: tuple[Rule, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Elaboration:
+class Elaboration(Frozen):
     """A sketch with the origin of its rules, for ``lint``."""
 
     sketch: Sketch
@@ -293,8 +302,7 @@ def _loop_values(meaning: Meaning, loops: Sequence[str]) -> str:
     return "".join(f", {name} = {meaning.numbers[name]}" for name in loops)
 
 
-@dataclass(frozen=True, slots=True)
-class _LineTranslation:
+class _LineTranslation(Frozen):
     line: ast.Rule
     meaning: Meaning
     loop_values: str
@@ -439,8 +447,8 @@ class _LineTranslation:
                 known = [node.name for node in nodes[machine.ranks :]]
                 raise UnknownName("switch", line.switch.text, known, where=line.switch.span)
         named = not isinstance(line.switch, ast.Any)
-        casts = isinstance(line.policy, ast.UseOnly | ast.GroupsAtMost)
-        if casts and not named and not any(nodes[node].computes for node in found):
+        peers = line.policy.word in _PEERS
+        if not peers and not named and not any(nodes[node].computes for node in found):
             raise BadSketch(
                 f"no switch of {machine.topology.name} sums or copies",
                 where=line.switch.span,
@@ -451,45 +459,30 @@ class _LineTranslation:
                 text = ranks_text(line.switch)
                 raise BadSketch(f"{text!r} is a GPU, not a switch", where=line.switch.span)
             suffix = f", {nodes[node].name}" if len(found) > 1 else ""
-            label = self._label(suffix=suffix)
-            if isinstance(line.policy, ast.UseOnly | ast.GroupsAtMost):
-                if named or nodes[node].computes:
-                    yield self._casts(line, line.policy, node, label)
-                continue
-            yield self._peers(line, node, label)
+            if peers or named or nodes[node].computes:
+                yield self._at_switch(line, node, self._label(suffix=suffix))
 
-    def _peers(self, line: ast.SwitchRule, node: int, label: str) -> SwitchPolicy:
-        limit = None
-        if isinstance(line.policy, ast.AtMost):
-            limit = self.meaning.count(line.policy.limit, "the number of peers")
-        peers = {ast.Few: Peers.FEW, ast.Many: Peers.MANY}.get(type(line.policy))
-        return SwitchPolicy(node, peers, limit, label=label, span=line.span)
-
-    def _casts(
-        self, line: ast.SwitchRule, policy: ast.UseOnly | ast.GroupsAtMost, node: int, label: str
-    ) -> CastPolicy:
-        """Return what casts may do at a switch.
+    def _at_switch(self, line: ast.SwitchRule, node: int, label: str) -> SwitchPolicy | CastPolicy:
+        """Return what a rule asks of one switch.
 
         Raises:
             BadSketch: the switch lacks what the rule leaves to it.
         """
+        word, limit, lacks = line.policy.word, None, ""
+        if line.policy.limit is not None:
+            what = "peers" if word in _PEERS else "groups"
+            limit = self.meaning.count(line.policy.limit, f"the number of {what}")
+        if word in _PEERS:
+            return SwitchPolicy(node, _PEERS[word], limit, label=label, span=line.span)
         one = self.meaning.machine.topology.nodes[node]
-        if isinstance(policy, ast.GroupsAtMost):
-            groups = self.meaning.count(policy.limit, "the number of groups")
-            lacks = "" if one.computes else "can neither sum nor copy, so it has no groups"
-            rule = CastPolicy(node, None, groups, label=label, span=line.span)
-        else:
-            word = {"reduce": "reduces", "multicast": "multicast"}.get(policy.use)
-            allowed = frozenset[str]() if word is None else frozenset((word,))
-            lacks = "" if word is None or getattr(one, word) else f"cannot {policy.use}"
-            rule = CastPolicy(node, allowed, label=label, span=line.span)
+        allowed = None if limit is not None else _ALLOWED[word]
+        if allowed is None and not one.computes:
+            lacks = "can neither sum nor copy, so it has no groups"
+        elif allowed and not all(getattr(one, able) for able in allowed):
+            lacks = f"cannot {word}"
         if lacks:
-            raise BadSketch(
-                f"{one.name} {lacks}",
-                where=line.switch.span,
-                hint=WHAT_SWITCHES_DO,
-            )
-        return rule
+            raise BadSketch(f"{one.name} {lacks}", where=line.switch.span, hint=WHAT_SWITCHES_DO)
+        return CastPolicy(node, allowed, limit, label=label, span=line.span)
 
     def _symmetries(self, line: ast.SymmetryRule) -> Iterator[Symmetry]:
         problems: list[WeftError] = []

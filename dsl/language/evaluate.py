@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.arrays import Bools
 from ..base.errors import BadSketch, UnknownName
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from . import ast
 from .ast import Operator
@@ -41,8 +41,7 @@ class PairScope(StrEnum):
     WITHIN = "within node"
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(Frozen):
     """Context of a line: the machine, the block's reach, and the values of names.
 
     ``hosts`` are the (source, destination) hosts of the block; None where the reach implies them.

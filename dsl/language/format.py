@@ -276,17 +276,7 @@ def _argument(one: ast.Argument) -> str:
 
 
 def _policy(policy: ast.Policy) -> str:
-    match policy:
-        case ast.Few():
-            return "few peers"
-        case ast.Many():
-            return "many peers"
-        case ast.AtMost(limit=limit):
-            return f"at most {expression_text(limit)} peers"
-        case ast.UseOnly(use=use):
-            return str(use)
-        case ast.GroupsAtMost(limit=limit):
-            return f"groups at most {expression_text(limit)}"
+    return policy.word.format("" if policy.limit is None else expression_text(policy.limit))
 
 
 def _send(rule: ast.SendRule) -> str:

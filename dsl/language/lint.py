@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from ..base.arrays import Bools, Floats
 from ..base.errors import UserError, suggest
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from ..catalogue import names, topology
 from ..nouns.hops import find_hops
@@ -53,8 +53,7 @@ class Concern(StrEnum):
     MISFIT = "another machine"
 
 
-@dataclass(frozen=True, slots=True)
-class LintWarning:
+class LintWarning(Frozen):
     """A warning and its location."""
 
     concern: Concern

@@ -16,7 +16,7 @@ from importlib import resources
 
 from ..base.errors import BadFile, UnknownName, UserError, require_type
 from ..base.files import read_text
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Source
 from ..base.units import parse_bytes, parse_microseconds
 from .ast import SketchTree
@@ -78,8 +78,7 @@ def _catalogue_text(name: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(Frozen):
     """Promised result of ``weft synth``.
 
     It finds a schedule of ``collective`` for messages of ``bytes`` within ``seconds`` that takes at

@@ -21,7 +21,7 @@ from lark.exceptions import UnexpectedInput
 from lark.indenter import DedentError, Indenter
 
 from ..base.errors import SeveralErrors, SyntaxProblem, WeftError, require_type
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Source, Span
 from .ast import PhaseLine, PhasesRule, RuleBlock, SketchTree, Statement, Trivia
 from .build import Code, TreeBuilder
@@ -131,8 +131,7 @@ def _indentation(line: str) -> int:
 Written = TypeVar("Written", bound=Statement | PhaseLine)
 
 
-@dataclass(frozen=True, slots=True)
-class _Note:
+class _Note(Frozen):
     """A line without code: its comment (empty for a blank line) and the comment's column."""
 
     text: str

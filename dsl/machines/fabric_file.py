@@ -15,22 +15,20 @@ from graphlib import CycleError, TopologicalSorter
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields, parse_toml
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.units import exact, parse_microseconds
 
 MOST_HOSTS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class FabricSwitch:
+class FabricSwitch(Frozen):
     """A switch; ``names``: those of the file, where it has another here."""
 
     name: str
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FabricLink:
+class FabricLink(Frozen):
     """A cable between two switches, by position; None: GB/s of what is below, µs of a NIC."""
 
     low: int
@@ -39,8 +37,7 @@ class FabricLink:
     alpha: Fraction | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FabricPort:
+class FabricPort(Frozen):
     """A NIC of a host on a leaf switch; without a ``device``, any of the host's NICs."""
 
     leaf: int
@@ -48,8 +45,7 @@ class FabricPort:
     bandwidth: Fraction | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FabricHost:
+class FabricHost(Frozen):
     """A host by its name in the file (empty: it has none), and where its NICs are."""
 
     name: str
@@ -80,8 +76,7 @@ class FabricHost:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FabricLayout:
+class FabricLayout(Frozen):
     """Switches, the links between them, and the hosts that the fabric has places for."""
 
     switches: tuple[FabricSwitch, ...]
@@ -91,8 +86,7 @@ class FabricLayout:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FabricFile:
+class FabricFile(Frozen):
     """A fabric that was read: a layout, or a pattern for any number of hosts."""
 
     name: str
@@ -126,8 +120,7 @@ class FabricFile:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class LeafSpine:
+class LeafSpine(Frozen):
     """Racks of hosts, each with a leaf switch or one for every rail, joined by spines."""
 
     racks: tuple[int, ...]
@@ -331,17 +324,10 @@ _CABLE = re.compile(
     r'\s*\[(\d+)\][^"]*"([SHR]-[0-9a-fA-F]+)"\[(\d+)\][^#]*#\s*"([^"]*)"'
     r"\s*lid\s+\d+\s+(\d{1,2})x([A-Z]+\d*)"
 )
-_GBPS = {
-    "SDR": "2",
-    "DDR": "4",
-    "QDR": "8",
-    "FDR10": "10",
-    "FDR": "13.64",
-    "EDR": "25",
-    "HDR": "50",
-    "NDR": "100",
-    "XDR": "200",
-}
+_GBPS = dict(
+    rate.split(":")
+    for rate in "SDR:2 DDR:4 QDR:8 FDR10:10 FDR:13.64 EDR:25 HDR:50 NDR:100 XDR:200".split()
+)
 """Data rate of a lane in Gbit/s, as InfiniBand's trade association lists them."""
 
 

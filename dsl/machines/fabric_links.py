@@ -24,7 +24,7 @@ from fractions import Fraction
 
 from ..base.errors import BadFile, BadTopology, UnknownName, UserError
 from ..base.files import read_text
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from ..nouns.topology import Link, Node, Topology, both_ways, switch
 from .fabric_file import FabricFile, FabricLayout, FabricLink, read_fabric
@@ -33,8 +33,7 @@ from .spec import MachineSpec
 FABRICS = ("star", "rails", "rails+spine", "planes:K", "pods:B", "direct")
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(Frozen):
     """Port of a host to the fabric: a node, its slot, and the cable to the fabric.
 
     ``names``: of the NIC, where the node is a GPU or CPU that has it.
@@ -52,8 +51,7 @@ class Port:
         return tuple(f"host{self.host}.{name}" for name in self.names)
 
 
-@dataclass(frozen=True, slots=True)
-class FabricSpec:
+class FabricSpec(Frozen):
     """Kind of wiring; ``size`` is K of planes, B of pods."""
 
     kind: str

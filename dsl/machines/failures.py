@@ -25,7 +25,7 @@ import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from ..nouns.capabilities import parse_capabilities
 from ..nouns.collective import Collective
@@ -38,8 +38,7 @@ from .confined import confined, plain_machine
 from .names import Where, hosts_of, names_of
 
 
-@dataclass(frozen=True, slots=True)
-class Down:
+class Down(Frozen):
     """A failure: its name, the links and ranks that it removes."""
 
     name: str
@@ -47,8 +46,7 @@ class Down:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Degraded:
+class Degraded(Frozen, eq=False):
     """A machine after failures.
 
     Attributes:

@@ -17,7 +17,7 @@ from fractions import Fraction
 from itertools import combinations, product
 
 from ..base.errors import UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..nouns.topology import Link, Topology, both_ways, gpu, switch
 from .spec import MachineSpec, check_size
 
@@ -27,8 +27,7 @@ PORT_ALPHA = Fraction(35, 100)
 SWITCH_ALPHA = Fraction(1, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Frozen):
     """A named constructor of topologies from options."""
 
     name: str

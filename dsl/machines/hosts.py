@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..nouns.capabilities import NO_LIMITS, CastLimits, as_fields
 from ..nouns.parts import Medium
 from ..nouns.timing import NO_TIMING, MachineTiming
@@ -41,8 +41,7 @@ Pairs = tuple[tuple[int, int], ...]
 """Pairs (sender, receiver) of local ranks."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostSwitch:
+class HostSwitch(Frozen):
     """A switch inside a host; ``bandwidth`` and ``alpha`` are those of one port, each way.
 
     ``able``: its capabilities (:mod:`weft.dsl.nouns.capabilities`), used where they are asked for,
@@ -64,8 +63,7 @@ class HostSwitch:
         return dict(self.ports).get(gpu, self.bandwidth)
 
 
-@dataclass(frozen=True, slots=True)
-class Cables:
+class Cables(Frozen):
     """Direct cables [GPU, GPU, lanes]; ``bandwidth`` is that of one lane, each way."""
 
     pairs: tuple[tuple[int, int, int], ...]
@@ -73,8 +71,7 @@ class Cables:
     alpha: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class Nics:
+class Nics(Frozen):
     """NIC slots; slot i serves the GPUs ``attach[i]``, over PCIe where several share it.
 
     ``names[i]``: what the machine's tools call it. ``port``: GB/s of a GPU's own PCIe port, each
@@ -107,8 +104,7 @@ class Nics:
         return slot if own is None else own
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Frozen):
     """Description of one host; ``moves`` are symmetries of its GPUs, ``timing`` is for the times of
     programs, ``gpu_names`` what the machine's tools call the GPUs.
     """
@@ -170,8 +166,7 @@ def of_host(host: Host, spec: MachineSpec) -> Topology:
     return in_hosts(made, spec, loopback=host.nics is not None and host.nics.loopback, slots=True)
 
 
-@dataclass(frozen=True, slots=True)
-class AskedCapable:
+class AskedCapable(Frozen):
     """Which switches of a machine multicast and reduce: those of hosts, those of the network."""
 
     hosts: bool
@@ -398,8 +393,7 @@ def _host_moves(made: Structure, n: int, nodes: int) -> list[Ints]:
 # and what leaves it as ports.
 
 
-@dataclass(frozen=True, slots=True)
-class HostTemplate:
+class HostTemplate(Frozen):
     """A host: ``nodes`` (GPUs first) with links between them, and ports of a host 0."""
 
     name: str

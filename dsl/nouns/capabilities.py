@@ -20,7 +20,7 @@ from typing import Any
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 
 CAPABILITIES = ("multicast", "reduces", "turns", "issuer_in_group")
@@ -28,27 +28,14 @@ CAPABILITIES = ("multicast", "reduces", "turns", "issuer_in_group")
 
 NO_CAPABILITY = "none"
 
-TYPES = (
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "float8_e4m3",
-    "float8_e5m2",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
+TYPES = tuple(
+    "float16 bfloat16 float32 float64 float8_e4m3 float8_e5m2 int8 uint8 int16 uint16 int32 uint32 "
+    "int64 uint64".split()
 )
 OPERATORS = ("sum", "min", "max", "and", "or", "xor")
 
 
-@dataclass(frozen=True, slots=True)
-class CastLimits:
+class CastLimits(Frozen):
     """What bounds the casts of one switch.
 
     Attributes:

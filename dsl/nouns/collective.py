@@ -32,7 +32,7 @@ from ..base.errors import BadFile, UnknownName, UserError, an
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.integers import integer
 from ..base.json_text import plain
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.unique_rows import any_twice, in_blocks, placed
 from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
 
@@ -63,8 +63,7 @@ ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.SCATTER, Kind.GATHER})
 MULTIROOT = frozenset({Kind.MULTIROOT_BROADCAST, Kind.MULTIROOT_SCATTER, Kind.MULTIROOT_GATHER})
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(Frozen):
     """A collective on ranks ``0 … ranks-1`` of its process group.
 
     Attributes:

@@ -27,7 +27,7 @@ from ..base.files import (
 )
 from ..base.integers import integer
 from ..base.json_text import compact
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.record import Key, Record, integers, line, texts
 from ..base.tables import count
 from ..base.units import format_binary, parse_bytes
@@ -52,8 +52,7 @@ FOUND_IN_SWITCHES = "in switches, "
 """Prefix of the names of schedules that an engine found for switches that compute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Artefact:
+class Artefact(Frozen):
     """One file of a plan.
 
     Attributes:
@@ -68,8 +67,7 @@ class Artefact:
     in_place: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Frozen):
     """A timed candidate: a schedule with one set of compile options.
 
     Attributes:
@@ -88,8 +86,7 @@ class Candidate:
     counted_us: Times = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TunedPlan:
+class TunedPlan(Frozen):
     """One plan, for messages of ``low`` to ``high`` bytes, both included.
 
     Attributes:
@@ -112,8 +109,7 @@ class TunedPlan:
     artefacts: tuple[Artefact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeTimes:
+class RuntimeTimes(Frozen):
     """Times of what a runtime runs by itself, without a file, at the sizes of a grid.
 
     Attributes:
@@ -131,8 +127,7 @@ class RuntimeTimes:
     apart_us: Times = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PlanChange:
+class PlanChange(Frozen):
     """Message size from which another algorithm or protocol is used.
 
     ``what``: ``algorithm`` or ``protocol``; ``before``, ``after``: its name below the size, and
@@ -145,8 +140,7 @@ class PlanChange:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(Frozen):
     """What a plan gains over the runtime's own program at a size.
 
     Attributes:
@@ -160,8 +154,7 @@ class Gain:
     run_ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+class Tuned(Frozen):
     """Result of tuning one collective.
 
     Attributes:
@@ -248,8 +241,7 @@ class Tuned:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Library(Viewed, Tabled):
+class Library(Viewed, Tabled, Frozen):
     """Plans of several collectives on one machine.
 
     Attributes:

@@ -78,7 +78,7 @@ def _turns(number: int, key: str, where: str) -> None:
         raise BadFile(f"{key!r} must be a count, not {number}", where=where)
 
 
-_TIMING = Record(
+_TIMING: Record[Any] = Record(
     dict,
     by=Key(str, read=_by),
     runtime=Key(str, "", _runtime),
@@ -130,7 +130,7 @@ def _terms(terms: list[Any], key: str, where: str) -> None:
 _LINE, _EXACT = Key(str, read=line), Key(str, read=_rational)
 _POSSIBLE = Key((str, type(None)), read=_rational)
 _CERTIFICATE = Record(dict, kind=_LINE, text=_LINE, data=Key(dict)).one()
-_BOUND = Record(
+_BOUND: Record[Any] = Record(
     dict,
     latency_us=_EXACT,
     seconds_per_byte=_EXACT,

@@ -14,13 +14,12 @@ from typing import Any
 
 from ..base.errors import BadFile
 from ..base.files import only
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.record import Key, Record, integers
 from .workload import Shard
 
 
-@dataclass(frozen=True, slots=True)
-class MergedPart:
+class MergedPart(Frozen):
     """One collective of a merged schedule.
 
     Attributes:

@@ -13,12 +13,11 @@ from typing import Any
 
 from ..base.errors import BadFile, UserError
 from ..base.files import Fields
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.units import exact
 
 
-@dataclass(frozen=True, slots=True)
-class _NumberLimits:
+class _NumberLimits(Frozen):
     """Least and largest value, and the unit as texts show it."""
 
     least: Fraction
@@ -47,8 +46,7 @@ _RANGES = {
 """By the first word of a key: far beyond any machine, so that no time overflows or is nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimingNumber:
+class TimingNumber(Frozen):
     """A number in place of a default of the runtime model; µs, GB/s or a share, as its key says.
 
     Raises:
@@ -69,8 +67,7 @@ class TimingNumber:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class MachineTiming:
+class MachineTiming(Frozen):
     """Family of a machine (``a100``; empty: not known), and its own numbers.
 
     Raises:

@@ -31,7 +31,7 @@ import numpy as np
 from ..base.errors import BadTopology, UserError, suggest
 from ..base.files import SCHEMA, only
 from ..base.integers import LARGEST, integer
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.tables import count
 from ..base.units import exact
 from .collective import LARGEST_GROUP, ROOTED, Kind
@@ -274,8 +274,7 @@ def _require_lines(*names: str) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(Frozen):
     """Operations, with their order.
 
     Attributes:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from ..base.errors import BadFile, UserError, suggest
 from ..base.files import Fields, only, require_kind
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.units import exact, parse_bytes, parse_microseconds
 from .ranks_text import ranks_or_axes
 from .reshard import resharding
@@ -41,8 +41,7 @@ LARGEST_AXIS = 1 << 20
 Axes = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Frozen):
     """An operation as a file states it; ``axes``: the names in the place of its group."""
 
     operation: Callable[[tuple[int, ...]], WorkloadOperation]
@@ -298,18 +297,7 @@ def _sharing(
 
 # --- CSV ------------------------------------------------------------------------------------------
 
-CSV_COLUMNS = (
-    "name",
-    "class",
-    "kind",
-    "group",
-    "size",
-    "after",
-    "duration",
-    "priority",
-    "period",
-    "relays",
-)
+CSV_COLUMNS = "name class kind group size after duration priority period relays".split()
 
 
 def looks_like_csv(text: str) -> bool:

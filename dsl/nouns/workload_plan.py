@@ -13,7 +13,7 @@ from typing import Any
 
 from ..base.errors import BadFile
 from ..base.files import SCHEMA, Fields, only, require_kind
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.record import Key, Record, plain
 from ..base.units import exact
 from .workload import Workload, exact_json
@@ -35,16 +35,14 @@ class PlanPiece:
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
-class OperationCost:
+class OperationCost(Frozen):
     """µs of an operation alone on the machine, and µs for which it occupies resources."""
 
     us: Fraction
     loads: tuple[tuple[str, Fraction], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanProofStep:
+class PlanProofStep(Frozen):
     """A step of the bound's certificate; times in µs, operations and resources by name.
 
     At least ``us`` pass until ``task`` may start (``side`` head), after its end (tail), or until
@@ -67,8 +65,7 @@ class PlanProofStep:
         return data | ({"tasks": list(self.tasks)} if self.resource else {})
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTimes:
+class PlanTimes(Frozen):
     """µs under other ways of sharing.
 
     Attributes:
@@ -85,8 +82,7 @@ class PlanTimes:
     queue: float
 
 
-@dataclass(frozen=True)
-class WorkloadPlan:
+class WorkloadPlan(Frozen):
     """A plan.
 
     Attributes:

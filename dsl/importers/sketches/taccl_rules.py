@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ...base.errors import BadFile, UserError
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...base.units import format_bytes
 from ...language.format import format
 from ...language.lint import lint
@@ -27,8 +27,7 @@ WIDTH = 96
 PEERS = {"uc-min": "few", "uc-max": "many"}
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Frozen):
     """Text of a translated sketch, and remarks on differences."""
 
     text: str

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from ...base.errors import BadFile, suggest
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...nouns.workload import Workload, WorkloadOperation, axis_groups, kind_named, require_size
 from ...nouns.workload_file import placed
 from .chakra import PARTS
@@ -101,8 +101,7 @@ def read_astra_text(text: str, where: str, name: str, ranks: int | None) -> Work
     return placed(lambda: Workload(name, operations, axes=axes, notes=tuple(notes)), where)
 
 
-@dataclass(frozen=True, slots=True)
-class _TextLayer:
+class _TextLayer(Frozen):
     """A layer: by phase its time in µs, the kind of its collective (or empty), and bytes.
 
     ``kind``: its kind of parallelism; ``roles``: between which ranks its phases send.
@@ -114,8 +113,7 @@ class _TextLayer:
     roles: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Frozen):
     """Settings on the first line, after the kind.
 
     Attributes:

@@ -25,16 +25,8 @@ from ..chakra_et import COLL, COMP, RECV, SEND, Attribute, TraceNode, decoded
 from .traces import RankNode, trace_files, workload_of_traces
 
 COMM_KINDS = (
-    "allreduce",
-    "reduce",
-    "allgather",
-    "gather",
-    "scatter",
-    "broadcast",
-    "alltoall",
-    "reduce_scatter",
-    "reduce_scatter",
-    "",
+    *"allreduce reduce allgather gather scatter broadcast alltoall reduce_scatter".split(),
+    *("reduce_scatter", ""),
 )
 """By ``comm_type``; a barrier (9) moves nothing."""
 

@@ -17,7 +17,7 @@ from math import inf, prod
 from typing import Any
 
 from ...base.errors import BadFile
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import WorkKind, Workload
 from .chakra import Groups, groups_of
@@ -45,8 +45,7 @@ Timed = tuple[float, float, object, TorchCall]
 """Begin and end of a call's kernel in µs, its stream, and the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
+class _Recorded(Frozen):
     """Facts of a trace apart from its events; ``notes``: assumptions, an ordered set."""
 
     rank: int

@@ -46,7 +46,7 @@ from typing import Any
 
 from ...base.errors import BadFile, suggest
 from ...base.files import Fields, parse_toml
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import Forwarders, Workload, WorkloadOperation, axis_groups, require_size
 from ...nouns.workload_file import placed, relays_of
@@ -124,8 +124,7 @@ def read_settings(text: str, where: str, name: str) -> Workload:
     return placed(lambda: Workload(name, tuple(operations), axes=one.axes, notes=notes), where)
 
 
-@dataclass(frozen=True, slots=True)
-class _WeightCounts:
+class _WeightCounts(Frozen):
     """How many weights a model has: a dense and a MoE layer without its experts, an MLP, both ends.
 
     ``experts``: those of a MoE layer. ``first``, ``last``: beside the layers of these stages.
@@ -164,8 +163,7 @@ def _weights_of(m: Mapping[str, int]) -> _WeightCounts:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _ParallelSettings:
+class _ParallelSettings(Frozen):
     """The settings, with their defaults; ``given``: keys that the file has itself.
 
     ``stages``: layers of each stage, and how many of them are MoE layers. ``relays``: ranks that

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.errors import BadFile, UserError
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...nouns.collective import LARGEST_GROUP, ROOTED
 from ...nouns.workload import WorkKind, Workload, kind_named
 from .chakra import GROUPS_NODE, Groups, groups_in
@@ -105,8 +105,7 @@ def strided(start: object, stride: object, size: object) -> tuple[int, ...]:
     return tuple(range(start, start + size * max(stride, 1), max(stride, 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class TorchCall:
+class TorchCall(Frozen):
     """One call of a collective or message on a rank.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import Any
 from ...base.errors import BadFile, UserError
 from ...base.files import looks_like_json, parse_json, read_text
 from ...base.foreign import refuse_foreign, signatures
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
@@ -55,8 +55,7 @@ OTHERS = (
 """Texts that are not read: a pattern in their beginning, what they are, what weft wants instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadSource:
+class WorkloadSource(Frozen):
     """Where a workload is, and what its format does not say.
 
     Attributes:

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from weft.dsl.base.errors import SeveralErrors, UserError
+from weft.dsl.base.errors import SeveralErrors
 from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
@@ -79,54 +79,6 @@ def test_groups_in_blocks_along_a_dimension_and_written_out() -> None:
     assert across.groups == ((0, 2, 4), (1, 3, 5))
     one = phases("allgather in (1 0)(2 3)", "allgather in (2 0)(3 1)", machine="full:4")
     assert one[0].groups == ((1, 0), (2, 3))
-
-
-@pytest.mark.parametrize(
-    ("lines", "machine", "message", "at"),
-    [
-        (
-            "phases:\n    reduce_scatter within node",
-            TWO,
-            "these phases never bring together ranks 0 and 8",
-            "f:3:5",
-        ),
-        (
-            "collective allgather\nphases:\n    allreduce in blocks of 16",
-            TWO,
-            "these phases make allreduce, but the sketch is for allgather",
-            "f:3:1",
-        ),
-        (
-            "phases:\n    allgather in blocks of 5",
-            TWO,
-            "16 ranks cannot be divided into blocks of 5",
-            "f:3:28",
-        ),
-        (
-            "phases:\n    allgather in (0 1)(1 2)",
-            TWO,
-            "rank 1 is listed twice in the groups",
-            "f:3:15",
-        ),
-        ("phases:\n    allgather along x", TWO, "dgx1:nodes=2 has no dimensions", "f:3:21"),
-        ("phases:\n    allgather along z", "torus:2x2", "has no such dimension", "f:3:21"),
-        ("phases:\n    allgather along dimension 2", "torus:2x2", "no such dimension", "f:3:21"),
-        ("max detour 1-2 hops", TWO, "a detour of -1 hops is shorter than the shortest", "f:2:1"),
-        ("own data first over gpu0 -> nic0.0", TWO, "from GPU to GPU", "f:2:21"),
-        ("engine packin{trees=4}", TWO, "unknown engine 'packin'", "f:2:8"),
-        ("engine packing{tree=4}", TWO, "unknown option of packing 'tree'", "f:2:16"),
-        ("engine packing{trees=many}", TWO, "trees must be an integer", "f:2:22"),
-        ("between nodes 0 -> 2: only links 0 -> 0", TWO, "there is no node 2", "f:2:20"),
-        ("forbid links within node 3", TWO, "there is no node 3", "f:2:26"),
-        ("forbid links between nodes 1 -> 1", TWO, "between node 1 and itself", "f:2:28"),
-    ],
-)
-def test_what_cannot_be_is_told_at_its_place(
-    lines: str, machine: str, message: str, at: str
-) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        sketch(lines, machine)
-    assert str(caught.value.where) == at
 
 
 def test_a_wrong_engine_is_told_with_the_other_errors() -> None:
