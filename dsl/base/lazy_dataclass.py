@@ -53,7 +53,7 @@ def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
     The standard library is told of ``frozen`` only where a base is a frozen dataclass, where it
     insists: the two methods that refuse changes are the same for all classes here.
     """
-    own = {name: held for name, held in vars(plain).items() if not hasattr(held, _WRITE)}
+    own = dict(vars(plain))
     plain.__doc__ = plain.__doc__ or plain.__name__
     shape = {name: on for name, on in options.items() if name not in _DEFAULTS}
     base_frozen = any(_is_frozen(base) for base in plain.__mro__[1:])
