@@ -105,7 +105,9 @@ def read_bytes(path: str | Path) -> bytes:
     try:
         _require_regular(os.stat(path).st_mode, where)
         # Some files of /proc count as regular and wait for more: not waiting shows them.
-        with open(path, "rb", opener=_open_unblocked) as stream:
+        with open(
+            path, "rb", opener=lambda at, flags: os.open(at, flags | os.O_NONBLOCK)
+        ) as stream:
             return _unpacked(_read_limited(stream.read, where, b""), where)
     except FileNotFoundError:
         raise BadFile("no such file", where=where) from None
@@ -139,10 +141,6 @@ def read_limit() -> int:
         return parse_bytes(text) if text else DEFAULT_READ_LIMIT
     except UserError as error:
         raise UserError(error.message, where=f"${READ_LIMIT}", hint=error.hint) from None
-
-
-def _open_unblocked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _require_regular(mode: int, where: str) -> None:

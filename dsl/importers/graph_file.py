@@ -273,14 +273,14 @@ def _names(ids: Any, where: str) -> list[str]:
     if len(ids) > MAX_GPUS:
         raise BadFile(f"more than {MAX_GPUS} GPUs", where=where)
     names = [_node_name(x, f"{where}: gpu_ids") for x in ids]
-    twice = sorted({name for name in names if names.count(name) > 1}) if _repeats(names) else []
+    twice = (
+        sorted({name for name in names if names.count(name) > 1})
+        if len(set(names)) < len(names)
+        else []
+    )
     if twice:
         raise BadFile(f"GPU {twice[0]!r} is listed twice in gpu_ids", where=where)
     return names
-
-
-def _repeats(names: list[str]) -> bool:
-    return len(set(names)) < len(names)
 
 
 def _edges(edges: Any, where: str) -> Iterator[tuple[str, str, Any, Any]]:

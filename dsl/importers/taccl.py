@@ -304,7 +304,12 @@ def _connected(
         )
     pairs = sketch.pairs(host.gpus)
     width = _split_width(found, host.nics, len(pairs)) if split else host.nics.bandwidth
-    share = _ports(nodes) if split else _nic_of(host.nics, host.gpus)
+    # TACCL serializes a GPU's remote messages.
+    share = (
+        ((lambda rank: f"gpu{rank}") if nodes > 2 else None)
+        if split
+        else _nic_of(host.nics, host.gpus)
+    )
     # The topology importer puts half of remote_alpha on either side of a network.
     joined = connect(inner, host, options, pairs, (width, 2 * host.nics.alpha), share)
     if found.kind == "custom" and joined.ranks <= GUESSED:
@@ -337,8 +342,3 @@ def _split_width(found: TacclHost, nics: Nics, connections: int) -> Fraction:
 def _nic_of(nics: Nics, gpus: int) -> Callable[[int], str]:
     slot = {g: i for i, served in enumerate(nics.attach) for g in served}
     return lambda rank: f"nic{rank // gpus}.{slot[rank % gpus]}"
-
-
-def _ports(nodes: int) -> Callable[[int], str] | None:
-    """Return the function from ranks to ports: TACCL serializes a GPU's remote messages."""
-    return (lambda rank: f"gpu{rank}") if nodes > 2 else None

@@ -257,7 +257,9 @@ class _Elaborator:
             self.problems.append(problem)
 
     def _rule(self, line: ast.Rule, meaning: Meaning, loops: Sequence[str]) -> None:
-        rules = _LineTranslation(line, meaning, _loop_values(meaning, loops)).rules()
+        rules = _LineTranslation(
+            line, meaning, "".join(f", {name} = {meaning.numbers[name]}" for name in loops)
+        ).rules()
         self.written.append(Written(line, meaning, tuple(rules)))
 
     def _block(self, block: ast.RuleBlock, meaning: Meaning, loops: Sequence[str]) -> None:
@@ -296,10 +298,6 @@ class _Elaborator:
         for value in values:
             for one in block.body:
                 self.statement(one, meaning.bound(head.variable, value), (*loops, head.variable))
-
-
-def _loop_values(meaning: Meaning, loops: Sequence[str]) -> str:
-    return "".join(f", {name} = {meaning.numbers[name]}" for name in loops)
 
 
 class _LineTranslation(Frozen):

@@ -146,7 +146,9 @@ def _unused(done: Elaboration) -> Iterator[LintWarning]:
         elif isinstance(one.line, ast.PhasesRule):
             for place, phase in zip(one.line.phases, _phases(one.rules), strict=True):
                 note(
-                    place, "no group of this phase has two ranks", any(map(_several, phase.groups))
+                    place,
+                    "no group of this phase has two ranks",
+                    any(len(group) > 1 for group in phase.groups),
                 )
         for rule in one.rules:
             if isinstance(rule, Symmetry) and rule.image == tuple(range(len(rule.image))):
@@ -157,10 +159,6 @@ def _unused(done: Elaboration) -> Iterator[LintWarning]:
     for what, message, is_used in used.values():
         if not is_used:
             yield LintWarning(Concern.UNUSED, message, what.span)
-
-
-def _several(group: tuple[int, ...]) -> bool:
-    return len(group) > 1
 
 
 def _phases(rules: Iterable[Rule]) -> tuple[Phase, ...]:

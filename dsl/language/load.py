@@ -45,7 +45,10 @@ def find_sketch(name_or_path: str) -> Source:
     """Return the text that :func:`load_sketch` parses, unchanged."""
     name = require_type(name_or_path, str, "sketch", 'weft.load_sketch("ndv2_relay")').strip()
     if name in catalogue_names():
-        return Source(f"sketches/{name}{SUFFIX}", _catalogue_text(name))
+        return Source(
+            f"sketches/{name}{SUFFIX}",
+            (resources.files("weft") / "sketches" / f"{name}{SUFFIX}").read_text(encoding="utf-8"),
+        )
     if name == "-":
         return Source("<stdin>", read_text(name))
     if os.path.exists(name):
@@ -71,11 +74,6 @@ def catalogue_names() -> tuple[str, ...]:
     folder = resources.files("weft") / "sketches"
     files = (file.name for file in folder.iterdir())
     return tuple(sorted(f.removesuffix(SUFFIX) for f in files if f.endswith(SUFFIX)))
-
-
-def _catalogue_text(name: str) -> str:
-    file = resources.files("weft") / "sketches" / f"{name}{SUFFIX}"
-    return file.read_text(encoding="utf-8")
 
 
 class Promise(Frozen):

@@ -79,16 +79,15 @@ def _read(source: Source) -> tuple[Code | None, list[WeftError]]:
             # A block emptied by blanking is not a second error.
             if not (_is_empty_block(rejected) and blanked.intersection(bad)):
                 problems.append(explain(source, code, rejected))
-            if start == "document" and _is_first_line(code, rejected.offset):
+            begin = len(code) - len(code.lstrip())
+            if start == "document" and "\n" not in code[begin : rejected.offset]:
                 start = "rest"
             blanked.update(bad)
-            code = _without_lines(code, bad)
+            lines = code.split("\n")
+            for i in bad:
+                lines[i] = re.sub(r"[^\r]", " ", lines[i])
+            code = "\n".join(lines)
     return None, problems
-
-
-def _is_first_line(code: str, offset: int) -> bool:
-    begin = len(code) - len(code.lstrip())
-    return code.count("\n", begin, offset) == 0
 
 
 def _is_empty_block(rejected: Rejected) -> bool:
@@ -109,13 +108,6 @@ def _bad_lines(code: str, rejected: Rejected) -> range:
     while end < len(lines) and (not lines[end].strip() or _indentation(lines[end]) > depth):
         end += 1
     return range(bad, end)
-
-
-def _without_lines(code: str, bad: range) -> str:
-    lines = code.split("\n")
-    for i in bad:
-        lines[i] = re.sub(r"[^\r]", " ", lines[i])
-    return "\n".join(lines)
 
 
 def _indentation(line: str) -> int:
@@ -157,7 +149,12 @@ class _Attacher:
         statements = tuple(map(self._statement, tree.statements))
         tail = _tidy(note.text for note in self._notes())
         self._next = len(self._lines)
-        return replace(tree, trivia=trivia, statements=statements, tail=_no_blank_end(tail))
+        return replace(
+            tree,
+            trivia=trivia,
+            statements=statements,
+            tail=tail[:-1] if tail and not tail[-1] else tail,
+        )
 
     def _statement(self, one: Written) -> Written:
         line = _line_of(one)
@@ -239,10 +236,6 @@ def _tidy(notes: Iterable[str]) -> tuple[str, ...]:
         if note or not kept or kept[-1]:
             kept.append(note)
     return tuple(kept)
-
-
-def _no_blank_end(notes: tuple[str, ...]) -> tuple[str, ...]:
-    return notes[:-1] if notes and not notes[-1] else notes
 
 
 # --- messages of syntax errors --------------------------------------------------------------------

@@ -116,7 +116,7 @@ def join(topology: Topology, ports: tuple[Port, ...], fabric: FabricSpec) -> Top
     if fabric.file is not None:
         return _placed(topology, ports, fabric.file, fabric.oversub)
     leaf_of = {port: _leaf(port, fabric) for port in ports}
-    names = list(dict.fromkeys(sorted(leaf_of.values(), key=_natural)))
+    names = list(dict.fromkeys(sorted(leaf_of.values(), key=lambda name: (len(name), name))))
     first = len(topology.nodes)
     place = {name: first + i for i, name in enumerate(names)}
     links = list(topology.links)
@@ -140,10 +140,6 @@ def _leaf(port: Port, fabric: FabricSpec) -> str:
             return f"pod{port.host // fabric.size}"
         case _:
             return f"rail{port.slot}"
-
-
-def _natural(name: str) -> tuple[int, str]:
-    return len(name), name
 
 
 def _spine(

@@ -480,10 +480,6 @@ def _broadcast(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
     return pre, post
 
 
-def _reduce(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    return [(v, 0, v, 0) for v in range(n)], [(roots[0], 0, n, 0)]
-
-
 def _scatter(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
     pre = [(root, i * n + d, root, d) for i, root in enumerate(roots) for d in range(n)]
     post = [(d, i * n + d, root, i) for i, root in enumerate(roots) for d in range(n)]
@@ -506,11 +502,6 @@ def _reduce_scatter(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
     return _table(v, v[:, None], v, v[:, None]), _table(v, v, n, 0)
 
 
-def _allreduce(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    # The unit is the whole buffer; reduce_scatter followed by allgather cuts it in n * k.
-    return [(v, 0, v, 0) for v in range(n)], [(v, 0, n, 0) for v in range(n)]
-
-
 def _alltoall(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
     # Each column is built once: thousands of ranks have millions of pairs.
     d = np.arange(n, dtype=np.int32)
@@ -527,12 +518,16 @@ def _alltonext(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
 
 _MAKERS: dict[Kind, _Maker] = {
     Kind.BROADCAST: _broadcast,
-    Kind.REDUCE: _reduce,
+    Kind.REDUCE: lambda n, roots: ([(v, 0, v, 0) for v in range(n)], [(roots[0], 0, n, 0)]),
     Kind.SCATTER: _scatter,
     Kind.GATHER: _gather,
     Kind.ALLGATHER: _allgather,
     Kind.REDUCE_SCATTER: _reduce_scatter,
-    Kind.ALLREDUCE: _allreduce,
+    # The unit is the whole buffer; reduce_scatter followed by allgather cuts it in n * k.
+    Kind.ALLREDUCE: lambda n, _: (
+        [(v, 0, v, 0) for v in range(n)],
+        [(v, 0, n, 0) for v in range(n)],
+    ),
     Kind.ALLTOALL: _alltoall,
     Kind.ALLTONEXT: _alltonext,
     Kind.MULTIROOT_BROADCAST: _broadcast,

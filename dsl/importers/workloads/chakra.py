@@ -134,7 +134,11 @@ class _TraceReader:
     def _node(
         self, node: TraceNode, needs: tuple[int, ...], groups: Groups, where: str
     ) -> RankNode:
-        if node.type == COLL and node.attributes.get("is_cpu_op") and not _has_type(node):
+        if (
+            node.type == COLL
+            and node.attributes.get("is_cpu_op")
+            and "comm_type" not in node.attributes
+        ):
             self._note("collectives of the host only order: those of the GPU are counted")
             return RankNode(node.id, node.name, needs)
         if node.type == COLL:
@@ -226,10 +230,6 @@ def _number(node: TraceNode, key: str, where: str) -> int:
         told = f"the attribute {key} is missing, or not a count"
         raise BadFile(told, where=where, hint="" if key in node.attributes else old)
     return value
-
-
-def _has_type(node: TraceNode) -> bool:
-    return "comm_type" in node.attributes
 
 
 def _before_on_stream(nodes: Sequence[TraceNode]) -> dict[int, tuple[int, ...]]:
