@@ -93,7 +93,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else str(value)
     if isinstance(value, tuple):
-        return [plain(one) for one in value]
+        return [*value] if only(value, int) else [plain(one) for one in value]
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
     return value.value if isinstance(value, Enum) else value

@@ -47,7 +47,7 @@ from ..nouns.sketch import (
 from ..nouns.topology import Topology
 from . import ast
 from .evaluate import Meaning, PairScope, number_of
-from .format import generator_text, ranks_text, rule_text
+from .format import text_of
 from .machine import SketchMachine
 from .moves import image_of, phases_of
 from .parse import MAX_ERRORS, raise_all
@@ -314,7 +314,7 @@ class _LineTranslation(Frozen):
         if line.label is not None:
             return line.label + self.loop_values + suffix
         place = f" (line {line.span.line})" if line.span is not None else ""
-        return f"{text or rule_text(line)}{self.loop_values}{suffix}{place}"
+        return f"{text or text_of(line)}{self.loop_values}{suffix}{place}"
 
     def rules(self) -> Iterator[Rule]:
         """Yield the rules of the line; most lines have one."""
@@ -454,7 +454,7 @@ class _LineTranslation(Frozen):
             )
         for node in found:
             if machine.is_gpu(node):
-                text = ranks_text(line.switch)
+                text = text_of(line.switch)
                 raise BadSketch(f"{text!r} is a GPU, not a switch", where=line.switch.span)
             suffix = f", {nodes[node].name}" if len(found) > 1 else ""
             if peers or named or nodes[node].computes:
@@ -485,7 +485,7 @@ class _LineTranslation(Frozen):
     def _symmetries(self, line: ast.SymmetryRule) -> Iterator[Symmetry]:
         problems: list[WeftError] = []
         for one in line.generators:
-            text = generator_text(one)
+            text = text_of(one)
             several = line.label is not None and len(line.generators) > 1
             label = self._label(f"symmetry: {text}", f", {text}" if several else "")
             try:

@@ -38,7 +38,7 @@ from ..nouns.topology import Topology
 from . import ast
 from .elaborate import Elaboration, Written, trace
 from .evaluate import PairScope
-from .format import selector_text
+from .format import text_of
 from .machine import SketchMachine
 
 # Collectives in which every rank needs data of every other one.
@@ -183,10 +183,10 @@ def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.
     for selector in selection.selectors:
         found = one.meaning.selector(selector)
         total = total | found
-        yield selector, f"{selector_text(selector)} matches no link", not found.empty
+        yield selector, f"{text_of(selector)} matches no link", not found.empty
     for selector in selection.exceptions:
         found = one.meaning.selector(selector)
-        message = f"{selector_text(selector)} excludes none of the links before 'except'"
+        message = f"{text_of(selector)} excludes none of the links before 'except'"
         yield selector, message, found.meets(total)
 
 

@@ -16,7 +16,7 @@ from ..nouns.sketch import Phase
 from ..symmetry.symmetry import extend
 from . import ast
 from .evaluate import Meaning
-from .format import generator_text
+from .format import text_of
 
 Image = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -48,7 +48,7 @@ def image_of(generator: ast.Generator, meaning: Meaning) -> Image:
             image = _permutation(generator, meaning)
     if extend(meaning.machine.topology, image) is None:
         raise BadSketch(
-            f"{generator_text(generator)} is not a symmetry of {meaning.machine.topology.name}",
+            f"{text_of(generator)} is not a symmetry of {meaning.machine.topology.name}",
             where=generator.span,
             hint=_reason(image, meaning),
         )

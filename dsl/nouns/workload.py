@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -32,6 +32,7 @@ from ..base.errors import BadTopology, UserError, suggest
 from ..base.files import SCHEMA, only
 from ..base.integers import LARGEST, integer
 from ..base.lazy_dataclass import Frozen, dataclass
+from ..base.record import plain
 from ..base.tables import count
 from ..base.units import exact
 from .collective import LARGEST_GROUP, ROOTED, Kind
@@ -223,45 +224,35 @@ class WorkloadOperation:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a workload file; what has its default is left out."""
-        data: dict[str, Any] = {"name": self.name}
-        if self.of_class:
-            data["class"] = self.of_class
-        data["kind"] = str(self.kind)
+        ends = {"group": self.group}
         if self.kind == WorkKind.TRANSFER:
-            data |= {"src": self.group[0], "dst": self.group[1]}
-        elif self.group:
-            data["group"] = list(self.group)
-        if self.bytes:
-            data["bytes"] = self.bytes
-        if self.matrix:
-            data["matrix"] = [list(row) for row in self.matrix]
-        if self.shards:
-            data["shards"] = [
-                {"holders": list(s.holders), "receivers": list(s.receivers), "bytes": s.bytes}
+            ends = {"src": self.group[0], "dst": self.group[1]}
+        held = {
+            "name": self.name,
+            "class": self.of_class,
+            "kind": self.kind,
+            **ends,
+            "bytes": self.bytes or None,
+            "matrix": self.matrix,
+            "shards": tuple(
+                {"holders": s.holders, "receivers": s.receivers, "bytes": s.bytes}
                 for s in self.shards
-            ]
-        if self.root is not None:
-            data["root"] = self.root
-        if self.relays is not Forwarders.NONE:
-            data["relays"] = str(self.relays)
-        return data | self._when()
+            ),
+            "root": self.root,
+            "relays": None if self.relays is Forwarders.NONE else self.relays,
+            "ranks": self.ranks,
+            "us": dict(self.loads) or self.us,
+            "after": self.after,
+            "priority": self.priority,
+            "due_us": self.due_us,
+        }
+        return _without_empty(held)
 
-    def _when(self) -> dict[str, Any]:
-        """Return the part of the object that is about time."""
-        data: dict[str, Any] = {}
-        if self.ranks:
-            data["ranks"] = list(self.ranks)
-        if self.us is not None:
-            data["us"] = exact_json(self.us)
-        if self.loads:
-            data["us"] = {name: exact_json(us) for name, us in self.loads}
-        if self.after:
-            data["after"] = list(self.after)
-        if self.priority is not None:
-            data["priority"] = self.priority
-        if self.due_us is not None:
-            data["due_us"] = exact_json(self.due_us)
-        return data
+
+def _without_empty(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON; empty texts, lists and objects are left out, but numbers are not."""
+    empty: tuple[Any, ...] = (None, "", (), [], {})
+    return {key: plain(value) for key, value in held.items() if value not in empty}
 
 
 def _require_lines(*names: str) -> None:
@@ -364,18 +355,16 @@ class Workload(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a workload file."""
-        data: dict[str, Any] = {"weft": "workload", "schema": SCHEMA, "name": self.name}
-        if self.size:
-            data["ranks"] = self.size
-        if self.axes:
-            data["axes"] = dict(self.axes)
-        if self.period is not None:
-            data["period"] = exact_json(self.period)
-        if self.resources:
-            data["resources"] = {name: exact_json(width) for name, width in self.resources}
-        if self.notes:
-            data["notes"] = list(self.notes)
-        return data | {"operations": [one.to_json() for one in self.operations]}
+        held = {
+            "ranks": self.size or None,
+            "axes": dict(self.axes),
+            "period": self.period,
+            "resources": dict(self.resources),
+            "notes": self.notes,
+        }
+        head = {"weft": "workload", "schema": SCHEMA, "name": self.name}
+        operations = [one.to_json() for one in self.operations]
+        return {**head, **_without_empty(held), "operations": operations}
 
     def digest(self) -> str:
         """Return a hash of all that a plan depends on: neither the name nor the notes."""
@@ -443,11 +432,6 @@ def axis_groups(axes: Sequence[tuple[str, int]], over: Iterable[str]) -> list[tu
     outer = [i for i in range(len(axes)) if i not in inner]
     members = math.prod(slow_first[i][1] for i in inner)
     return [tuple(group) for group in grid.transpose(outer + inner).reshape(-1, members).tolist()]
-
-
-def exact_json(value: Fraction) -> int | str:
-    """Return an exact number as JSON: an integer, or a text such as ``7/6``."""
-    return int(value) if value.denominator == 1 else str(value)
 
 
 def _product(axes: Sequence[tuple[str, int]]) -> int:

@@ -16,7 +16,7 @@ from ..base.files import SCHEMA, Fields, only, require_kind
 from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.record import Key, Record, plain
 from ..base.units import exact
-from .workload import Workload, exact_json
+from .workload import Workload
 from .workload_file import load as load_workload
 from .workload_file import placed
 
@@ -160,7 +160,7 @@ class WorkloadPlan(Frozen):
             "pieces": [[one.operation, one.start, one.end, one.rate] for one in self.pieces],
             "launches": [list(one) for one in self.launches()],
             "bound": {
-                "us": exact_json(self.bound_us),
+                "us": plain(self.bound_us),
                 "steps": [step.to_json() for step in self.proof],
             },
             "times": _TIMES.write(self.times),
