@@ -89,7 +89,9 @@ def read_text(path: str | Path) -> str:
             text = _read_limited(sys.stdin.read, where, "")
             return _unmarked(text.encode(errors="surrogateescape").decode())
         raw = read_bytes(path)
-        _refuse_known(raw[:_START], where)
+        for pattern, what, hint in _NOT_TEXT:
+            if re.search(pattern, where.encode(errors="replace") + b"\0" + raw[:_START]):
+                raise BadFile(f"this is {what}", where=where, hint=hint)
         return _unmarked(raw.decode().replace("\r\n", "\n").replace("\r", "\n"))
     except UnicodeDecodeError as error:
         raise _not_text(error.object, where) from None
@@ -173,13 +175,6 @@ def _unmarked(text: str) -> str:
     if text.startswith(_BOM) and not text[1:].lstrip().startswith("<"):
         return text[1:]
     return text
-
-
-def _refuse_known(start: bytes, where: str) -> None:
-    """Raise BadFile for a file that is no text, by its name or first bytes."""
-    for pattern, what, hint in _NOT_TEXT:
-        if re.search(pattern, where.encode(errors="replace") + b"\0" + start):
-            raise BadFile(f"this is {what}", where=where, hint=hint)
 
 
 def _not_text(raw: bytes, where: str) -> BadFile:

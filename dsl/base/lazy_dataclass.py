@@ -56,7 +56,10 @@ def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
     own = dict(vars(plain))
     plain.__doc__ = plain.__doc__ or plain.__name__
     shape = {name: on for name, on in options.items() if name not in _DEFAULTS}
-    base_frozen = any(_is_frozen(base) for base in plain.__mro__[1:])
+    base_frozen = any(
+        getattr(getattr(base, "__dataclass_params__", None), "frozen", False)
+        for base in plain.__mro__[1:]
+    )
     bare = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=base_frozen, **shape)
     made: Any = bare(plain)
     for name in _DEFAULTS:
@@ -72,11 +75,6 @@ def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
         if options.get("slots") and "__getstate__" not in own:
             made.__getstate__, made.__setstate__ = _state, _restore
     return cast("type[Any]", made)
-
-
-def _is_frozen(base: type[Any]) -> bool:
-    parameters = getattr(base, "__dataclass_params__", None)
-    return parameters is not None and bool(parameters.frozen)
 
 
 def _wanted(options: Mapping[str, bool]) -> tuple[str, ...]:

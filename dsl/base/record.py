@@ -99,6 +99,12 @@ def plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
+def without_empty(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON; empty texts, lists and objects are left out, but numbers are not."""
+    empty: tuple[Any, ...] = (None, "", (), [], {})
+    return {key: plain(value) for key, value in held.items() if value not in empty}
+
+
 # --- readers of values ----------------------------------------------------------------------------
 
 

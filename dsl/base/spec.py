@@ -394,7 +394,8 @@ def _value(text: str, kind: Any) -> Any:
         return _choice(text, {str(v): v for v in get_args(kind)})
     if origin is tuple:
         item = get_args(kind)[0]
-        return tuple(_value(part, item) for part in _items(text))
+        parts = split(Span(Source("value", text), 0, len(text)), "+")  # a+b{c=1+2} at the outer +
+        return tuple(_value(plain, item) for part in parts if (plain := part.text.strip()))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _choice(text, {str(member.value): member for member in kind})
     if kind is bool:
@@ -447,12 +448,6 @@ def _choice(text: str, known: dict[str, Any]) -> Any:
     if text not in known:
         raise ValueError(f"one of {', '.join(known)}")
     return known[text]
-
-
-def _items(text: str) -> list[str]:
-    """``a+b{c=1+2}+d`` at its outer plus signs."""
-    parts = split(Span(Source("value", text), 0, len(text)), "+")
-    return [item for part in parts if (item := part.text.strip())]
 
 
 def _boolean(text: str) -> bool:

@@ -19,7 +19,7 @@ from ..base.errors import BadFile
 from ..base.lazy_dataclass import Frozen
 from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.topology import Link, Node, Topology, both_ways, gpu, switch
-from ..symmetry.symmetry import GUESSED, guess
+from ..symmetry.symmetry import guess
 
 KINDS = ("Ring", "FullyConnected", "Switch")
 KEYS = ("topology", "npus_count", "bandwidth", "latency")
@@ -252,7 +252,7 @@ def read_ns3(text: str, where: str, options: MachineSpec) -> Topology:
         *(switch(f"switch{i}") for i in dict.fromkeys(ids)),
     )
     found = Topology(options.title(), parts, tuple(made), notes=tuple(notes))
-    return replace(found, symmetries=guess(found)) if found.ranks <= GUESSED else found
+    return replace(found, symmetries=guess(found))
 
 
 Words = Iterator[tuple[str, str]]

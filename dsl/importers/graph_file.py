@@ -10,16 +10,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
-from ..base.errors import BadFile, BadTopology, UnknownName, UserError
+from ..base.errors import BadFile, BadTopology, UnknownName, placed
 from ..base.files import Fields
 from ..base.units import exact
 from ..machines.families import BANDWIDTH
 from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.capabilities import as_fields, read_capabilities
 from ..nouns.topology import Link, Node, NodeKind, Resource, Topology, gpu
-from ..symmetry.symmetry import GUESSED, guess
+from ..symmetry.symmetry import guess
 from .generations import CABLE_ALPHA
 from .xml_tree import Element, parse_xml
 
@@ -113,9 +114,7 @@ def _finished(graph: Any, where: str, options: MachineSpec) -> Topology:
         made = Topology.from_networkx(graph, name, bandwidth=bandwidth, latency=latency)
     except BadTopology as error:
         raise BadTopology(error.message, where=where, hint=error.hint) from None
-    if made.symmetries or made.ranks > GUESSED:
-        return made
-    return replace(made, symmetries=guess(made))
+    return replace(made, symmetries=made.symmetries or guess(made))
 
 
 def _reason(error: Exception) -> str:
@@ -165,7 +164,7 @@ def read_msccl_topology(data: Any, where: str, options: MachineSpec) -> Topology
         f"alpha is {float(alpha):g}us (alpha=)",
     )
     made = Topology(name[:200], tuple(map(gpu, range(gpus))), tuple(links), shared, notes=notes)
-    return replace(made, symmetries=guess(made)) if gpus <= GUESSED else made
+    return replace(made, symmetries=guess(made))
 
 
 def _switches(
@@ -240,10 +239,8 @@ def read_edge_list(data: Any, where: str, options: MachineSpec) -> Topology:
         if alpha is None:
             alpha = CABLE_ALPHA
             notes = [f"alpha is not on every edge; assumed {float(CABLE_ALPHA)}us"]
-        try:
-            width, delay = exact(bandwidth, "bandwidth"), exact(alpha, "latency")
-        except UserError as error:
-            raise BadFile(error.message, where=f"{where}: edge {i}") from None
+        width = placed(partial(exact, bandwidth, "bandwidth"), f"{where}: edge {i}")
+        delay = placed(partial(exact, alpha, "latency"), f"{where}: edge {i}")
         links.append(Link(*ends, width, delay))
     able = _capable(data.get("switches"), places, len(ids), where)
     nodes = tuple(
@@ -251,7 +248,7 @@ def read_edge_list(data: Any, where: str, options: MachineSpec) -> Topology:
         for i, node in enumerate(_nodes(places, len(ids)))
     )
     made = Topology(_name(data, options), nodes, tuple(links), notes=tuple(notes))
-    return replace(made, symmetries=guess(made)) if made.ranks <= GUESSED else made
+    return replace(made, symmetries=guess(made))
 
 
 def _entry(data: Any, where: str, options: MachineSpec) -> tuple[dict[str, Any], str]:

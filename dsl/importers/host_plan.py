@@ -15,13 +15,13 @@ from fractions import Fraction
 from ..base.errors import BadTopology, UserError
 from ..base.lazy_dataclass import Frozen, dataclass
 from ..machines.fabric_links import Port, asked_fabric, join
-from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
+from ..machines.hosts import Cables, Host, HostSwitch, Nics, build, rotations_of_hosts
 from ..machines.names import named_places
 from ..machines.spec import MachineSpec, check_size
 from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
-from ..symmetry.symmetry import GUESSED, Image, extend, guess
+from ..symmetry.symmetry import GUESSED, Image, guess
 from .generations import CABLE_ALPHA, NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generation
 
 
@@ -172,7 +172,7 @@ def build_hosts(
         notes = (*notes, *copies.notes)
     return replace(
         with_media(copies, Medium.PCIE),
-        symmetries=_symmetries(copies, plan.gpus, nodes),
+        symmetries=rotations_of_hosts(copies, [(plan.gpus, nodes)]),
         notes=tuple(notes),
         timing=MachineTiming(family),
     )
@@ -387,11 +387,3 @@ def _numbered(name: str, host: int | None) -> str:
     if host is None:
         return kind
     return f"{kind}{host}.{rest}" if rest else f"{kind}{host}"
-
-
-def _symmetries(made: Topology, gpus: int, nodes: int) -> tuple[Image, ...]:
-    """Return the symmetries that :func:`guess` finds; in large machines the host rotation."""
-    if made.ranks <= GUESSED:
-        return guess(made)
-    image = extend(made, [(r + gpus) % made.ranks for r in range(made.ranks)])
-    return (image,) if image and nodes > 1 else ()

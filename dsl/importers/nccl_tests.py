@@ -34,7 +34,7 @@ from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.collective import Kind
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
-from ..symmetry.symmetry import GUESSED, guess
+from ..symmetry.symmetry import guess
 from .generations import family_of
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
@@ -45,6 +45,7 @@ _TEST = re.compile(r"\b(\w+)_perf\b")
 _FAILED = re.compile(
     r"Test (?:NCCL|CUDA|HIP)? ?failure|: unhandled |Out of bounds values : .*FAILED"
 )
+_CELL = re.compile(r"N/A|[\d.]+(?:e[+-]?\d+)?")
 _LOOPS = re.compile(r"\bwarmup iters: (\d{1,9}) iters: (\d+)")
 _END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
 
@@ -232,7 +233,7 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     notes = _notes(name, several, off)
     timing = MachineTiming(family_of(told.devices))
     made = Topology(options.title(), nodes, links, notes=tuple(notes), timing=timing)
-    return replace(made, symmetries=guess(made)) if n <= GUESSED else made
+    return replace(made, symmetries=guess(made))
 
 
 def read_run(text: str, where: str) -> NcclTestsRun:
@@ -302,7 +303,7 @@ def _table(text: str, where: str, *, once: bool = False) -> _TestOutput:
         hosts,
         max(together.values(), default=1),
         list(_rows(lines, where)),
-        _devices(lines),
+        [m[1] for line in lines if _RANK.match(line) and (m := _DEVICE.search(line))],
         loops is None or int(loops[1]) > 0,
     )
 
@@ -432,10 +433,6 @@ def _hosts(lines: list[str], where: str, *, once: bool = False) -> list[str]:
     return [found[rank] for rank in range(len(found))]
 
 
-def _devices(lines: list[str]) -> list[str]:
-    return [m[1] for line in lines if _RANK.match(line) and (m := _DEVICE.search(line))]
-
-
 def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
     """Yield the rows of the table.
 
@@ -455,7 +452,7 @@ def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
         words, cut = _told(line)
         if dated and len(words) == len(head) + 2:
             words = words[:-2]
-        if begun and words and all(map(_is_number, words)) and len(words) in _HALVES:
+        if begun and words and all(map(_CELL.fullmatch, words)) and len(words) in _HALVES:
             words = begun + words
         elif not words or not re.fullmatch(r"-?\d+", words[0]):
             continue  # output of a launcher or library between the lines
@@ -494,10 +491,6 @@ def _told(line: str) -> tuple[list[str], bool]:
         if told and log.start() <= told.end() + 1:
             return told[0].split(), True
     return [], True
-
-
-def _is_number(word: str) -> bool:
-    return word == "N/A" or re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?", word) is not None
 
 
 def _torn(number: int, head: Sequence[str], where: str) -> BadFile:

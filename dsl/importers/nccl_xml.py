@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from ..base.errors import BadFile, UserError
+from ..base.errors import BadFile, placed
 from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.units import exact
 from ..machines.nics import own_number
@@ -506,10 +506,7 @@ def _device_number(element: Element) -> int:
 
 
 def _speed(graph: Element, key: str) -> Fraction:
-    try:
-        speed = exact(graph.get(key) or "0", key)
-    except UserError as error:
-        raise BadFile(error.message, where=graph.where) from None
+    speed = placed(lambda: exact(graph.get(key) or "0", key), graph.where)
     if speed <= 0:
         raise BadFile(f"{key} is {graph.get(key) or 'missing'}", where=graph.where)
     return speed

@@ -95,7 +95,7 @@ def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
     delays = _like(matrices, "", "Latency", enabled, gpus, where)
     names = tuple(m[1] for m in map(_DEVICE.match, lines) if m)
     notes = [f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}"]
-    more = () if measured is enabled else _other_way(one, other, enabled=enabled)
+    more = [] if measured is enabled else list(_other_way(one, other, enabled=enabled))
     if filled := [f for f in other if f not in one and f[0] != f[1]]:
         one |= {f: other[f] for f in filled}
         notes.append(
@@ -103,7 +103,10 @@ def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
             f"{'disabled' if enabled else 'enabled'}"
         )
     made = measured_machine(PairRates(gpus, one, both, delays, names), where, options, *notes)
-    return replace(made, notes=(*made.notes, *more, *_cannot(lines)))
+    if lost := sum("CANNOT Access Peer" in line for line in lines):
+        told = f"{lost} directions have no peer access: they go through the host"
+        more += [f"{told}; {NO_PEER_ACCESS} on them"]
+    return replace(made, notes=(*made.notes, *more))
 
 
 def _other_way(one: Matrix, other: Matrix, *, enabled: bool) -> Iterator[str]:
@@ -195,13 +198,6 @@ def _shared(rates: PairRates, flows: Sequence[tuple[int, int]]) -> Iterator[Reso
         rate = alike(narrow.values())
         for g, x in narrow.items():
             yield Resource(f"{way} {g}", tuple(place[f] for f in own[g]), rate[x])
-
-
-def _cannot(lines: list[str]) -> list[str]:
-    """Return a note if some GPUs cannot access others."""
-    some = sum("CANNOT Access Peer" in line for line in lines)
-    told = f"{some} directions have no peer access: they go through the host; {NO_PEER_ACCESS}"
-    return [f"{told} on them"] if some else []
 
 
 def _chosen(

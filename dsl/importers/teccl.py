@@ -18,7 +18,7 @@ from ..base.units import LARGEST_MESSAGE, exact, format_bytes
 from ..machines.families import mesh
 from ..machines.host_file import load_host
 from ..machines.hosts import Cables, Host, HostSwitch, connect, side_by_side, with_symmetries
-from ..machines.spec import MachineSpec, check_size, parse_spec
+from ..machines.spec import MAX_GPUS, MachineSpec, check_size, parse_spec
 from ..nouns.collective import Collective, make
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, switch
 from ..symmetry.symmetry import guess
@@ -269,7 +269,7 @@ def _mesh(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
         for x in both_ways(row * side - 1, row * side, 100, asked.alphas[0])
     ]
     made = replace(made, links=(*made.links, *wraps), symmetries=())
-    return _noted(replace(made, symmetries=guess(made)), f"{slip}, and so does this")
+    return _noted(replace(made, symmetries=guess(made, MAX_GPUS)), f"{slip}, and so does this")
 
 
 def _one_chassis(asked: TecclInput) -> None:

@@ -38,7 +38,9 @@ Parts = list[Anything]
 _MADE: dict[str, Callable[..., Anything]] = {
     **{one.name.lower(): partial(ast.Binary, one) for one in Operator},
     **{one.name.lower(): partial(ast.Policy, one) for one in ast.SwitchWord},
-    "machine_call": lambda name, *given, span: ast.MachineLine(name, _there(given), span=span),
+    "machine_call": lambda name, *given, span: ast.MachineLine(
+        name, tuple(one for one in given if one is not None), span=span
+    ),
     "both_ways": partial(ast.Pair, both_ways=True),
     "never": partial(ast.SendRule, never=True),
     "detour_hops": partial(ast.MaxDetourRule, Measure.HOPS),
@@ -242,10 +244,6 @@ class TreeBuilder(Transformer_NonRecursive[Token, Anything]):
         factor = ast.Number(self._number(parts[0]), span=self._span(parts[0]))
         name = ast.Name(str(parts[1]), span=self._span(parts[1]))
         return ast.Binary(Operator.MULTIPLY, factor, name, span=self._span(meta))
-
-
-def _there(parts: Sequence[Anything]) -> tuple[Anything, ...]:
-    return tuple(one for one in parts if one is not None)
 
 
 def _unquoted(label: Token | None) -> str | None:

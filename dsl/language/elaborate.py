@@ -6,7 +6,7 @@ includes the values of the loop variables, so that a conflict names the right in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -116,7 +116,11 @@ def trace(
     for one in tree.statements:
         if not isinstance(one, ast.Header):
             work.statement(one, Meaning(machine, numbers), ())
-    engine = work.of_headers(lambda: _engine(tree)) or ""
+    engine = ""
+    try:
+        engine = _engine(tree)
+    except UserError as problem:
+        work.note(problem)
     raise_all(work.problems)
     written = tuple(_with_free_rest(machine, work.written))
     size = next(((s.low, s.high) for s in tree.statements if isinstance(s, ast.SizeLine)), None)
@@ -236,31 +240,19 @@ class _Elaborator:
             if isinstance(one, ast.RuleBlock):
                 self._block(one, meaning, loops)
             else:
-                self._rule(one, meaning, loops)
+                values = "".join(f", {name} = {meaning.numbers[name]}" for name in loops)
+                rules = _LineTranslation(one, meaning, values).rules()
+                self.written.append(Written(one, meaning, tuple(rules)))
         except SeveralErrors as problems:
             for problem in problems.errors:
-                self._note(problem)
+                self.note(problem)
         except UserError as problem:
-            self._note(problem)
+            self.note(problem)
 
-    def of_headers(self, read: Callable[[], str]) -> str | None:
-        """Return the value of a header, or None with its problem recorded."""
-        try:
-            return read()
-        except UserError as problem:
-            self._note(problem)
-            return None
-
-    def _note(self, problem: WeftError) -> None:
+    def note(self, problem: WeftError) -> None:
         """Record a problem once; a loop repeats the same one."""
         if all((p.message, p.where) != (problem.message, problem.where) for p in self.problems):
             self.problems.append(problem)
-
-    def _rule(self, line: ast.Rule, meaning: Meaning, loops: Sequence[str]) -> None:
-        rules = _LineTranslation(
-            line, meaning, "".join(f", {name} = {meaning.numbers[name]}" for name in loops)
-        ).rules()
-        self.written.append(Written(line, meaning, tuple(rules)))
 
     def _block(self, block: ast.RuleBlock, meaning: Meaning, loops: Sequence[str]) -> None:
         head = block.head

@@ -341,16 +341,19 @@ def _wanted(accepted: frozenset[str]) -> list[str]:
         signs -= {"("}
     if signs - _ARITHMETIC or kinds:
         signs -= _ARITHMETIC
-    return [*kinds[:2], *sorted(map(repr, signs), key=_signs_last), *kinds[2:]]
+    return [
+        *kinds[:2],
+        *sorted(
+            map(repr, signs),
+            key=lambda word: (not word[1].isalpha(), not word.endswith(">'"), word),
+        ),
+        *kinds[2:],
+    ]
 
 
 def _spellings(accepted: Iterable[str]) -> set[str]:
     real = (t for t in accepted if t not in ("$END", "_INDENT", "_DEDENT"))
     return {word for t in real if (word := spelling(t)) is not None}
-
-
-def _signs_last(word: str) -> tuple[bool, bool, str]:
-    return (not word[1].isalpha(), not word.endswith(">'"), word)
 
 
 def _either(words: list[str]) -> str:

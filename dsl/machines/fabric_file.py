@@ -13,7 +13,7 @@ from dataclasses import field
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
-from ..base.errors import BadFile, UnknownName, UserError
+from ..base.errors import BadFile, UnknownName, UserError, placed
 from ..base.files import Fields, parse_toml
 from ..base.lazy_dataclass import Frozen
 from ..base.units import exact, parse_microseconds
@@ -199,12 +199,8 @@ def _leaf_spine(text: str, where: str) -> LeafSpine:
     if not 1 <= spines <= 1024:
         raise BadFile(f"{spines} spines", where=where, hint="spines = 1 to 1024")
     key = "oversubscription"
-    try:
-        ratio = exact(over, key)
-        key = "hop"
-        hop = parse_microseconds(hop_text) if hop_text else None
-    except UserError as error:
-        raise BadFile(error.message, where=f"{where}: {key}", hint=error.hint) from None
+    ratio = placed(lambda: exact(over, key), f"{where}: {key}")
+    hop = placed(lambda: parse_microseconds(hop_text), f"{where}: hop") if hop_text else None
     if ratio <= 0:
         raise BadFile(
             "oversubscription must be a positive number",

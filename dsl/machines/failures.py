@@ -33,7 +33,7 @@ from ..nouns.hops import hop_distances
 from ..nouns.problem import required_pairs
 from ..nouns.topology import Topology
 from ..symmetry.detect import surviving
-from ..symmetry.symmetry import GUESSED, extend, guess, is_automorphism
+from ..symmetry.symmetry import extend, guess, is_automorphism
 from .confined import confined, plain_machine
 from .names import Where, hosts_of, names_of
 
@@ -123,7 +123,7 @@ def without(machine: Topology, gone: set[int]) -> Topology:
         for image in machine.symmetries
     )
     kept = dict.fromkeys([*(image for image in images if image), *surviving(machine, left, gone)])
-    return replace(left, symmetries=tuple(kept) or (guess(left) if left.ranks <= GUESSED else ()))
+    return replace(left, symmetries=tuple(kept) or guess(left))
 
 
 def _restricted(left: Topology, kept: tuple[int, ...]) -> Topology:
@@ -136,7 +136,7 @@ def _restricted(left: Topology, kept: tuple[int, ...]) -> Topology:
         if all(image[v] in place for v in kept)
     ]
     held = tuple(image for image in images if is_automorphism(made, image))
-    return replace(made, symmetries=held or (guess(made) if made.ranks <= GUESSED else ()))
+    return replace(made, symmetries=held or guess(made))
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -379,9 +379,7 @@ def capable(machine: Topology, asked: Iterable[tuple[str, Span | str]]) -> Topol
     made = plain.with_capabilities(found)
     made = made if plain is machine else confined(made)
     held = tuple(image for image in made.symmetries if is_automorphism(made, image))
-    if not held and made.ranks <= GUESSED:
-        held = guess(made)
-    return replace(made, symmetries=held)
+    return replace(made, symmetries=held or guess(made))
 
 
 def split_capable(text: str, where: Span | str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations, product
@@ -485,7 +485,7 @@ def cluster(
         )
     return replace(
         made,
-        symmetries=_cluster_symmetries(made, parts),
+        symmetries=rotations_of_hosts(made, [(host.gpus, count) for host, count in parts]),
         notes=tuple(dict.fromkeys(notes)),
         timing=timing,
     )
@@ -507,17 +507,18 @@ def _renamed(name: str, host: int) -> str:
     return f"{found[1]}{host}{found[2]}" if found else f"{name}.{host}"
 
 
-def _cluster_symmetries(
-    made: Topology, parts: Sequence[tuple[HostTemplate, int]]
-) -> tuple[Image, ...]:
-    """Return the symmetries that :func:`guess` finds; in large machines rotations of like hosts."""
+def rotations_of_hosts(made: Topology, parts: Iterable[tuple[int, int]]) -> tuple[Image, ...]:
+    """Return the symmetries that :func:`guess` finds; in large machines rotations of like hosts.
+
+    ``parts``: GPUs of a host, and how many like hosts follow each other.
+    """
     if made.ranks <= GUESSED:
         return guess(made)
     images = []
     first = 0
-    for host, count in parts:
-        size = host.gpus * count
-        block = [first + (r + host.gpus) % size for r in range(size)]
+    for gpus, count in parts:
+        size = gpus * count
+        block = [first + (r + gpus) % size for r in range(size)]
         image = extend(made, [*range(first), *block, *range(first + size, made.ranks)])
         images += [image] if image and count > 1 else []
         first += size

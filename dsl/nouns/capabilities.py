@@ -21,6 +21,7 @@ from typing import Any
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
 from ..base.lazy_dataclass import Frozen
+from ..base.record import without_empty
 from ..base.spans import Span
 
 CAPABILITIES = ("multicast", "reduces", "turns", "issuer_in_group")
@@ -57,16 +58,13 @@ class CastLimits(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """Return the keys that differ from no limit at all."""
-        data: dict[str, Any] = {}
-        if self.groups is not None:
-            data["groups"] = self.groups
-        if self.least != NO_LIMITS.least:
-            data["least_group"] = self.least
-        if self.types:
-            data["types"] = list(self.types)
-        if self.operators:
-            data["operators"] = list(self.operators)
-        return data
+        held = {
+            "groups": self.groups,
+            "least_group": None if self.least == NO_LIMITS.least else self.least,
+            "types": self.types,
+            "operators": self.operators,
+        }
+        return without_empty(held)
 
 
 NO_LIMITS = CastLimits()

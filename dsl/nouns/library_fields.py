@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from ..base.errors import BadFile, UnknownName
+from ..base.errors import BadFile, placed
 from ..base.files import only
 from ..base.record import Key, Record, line, texts
 from .program import protocol_of
@@ -51,21 +52,14 @@ def _by(name: str, key: str, where: str) -> str:
     return name
 
 
-def _known(find: Callable[[str], object], name: str, where: str) -> None:
-    try:
-        find(name)
-    except UnknownName as error:
-        raise BadFile(error.message, where=where, hint=error.hint) from None
-
-
 def _runtime(name: str, key: str, where: str) -> None:
     if line(name, key, where):
-        _known(target, name, f"{where}: runtime")
+        placed(lambda: target(name), f"{where}: runtime")
 
 
 def _protocols(names: list[Any], key: str, where: str) -> None:
     for name in texts(names, key, where):
-        _known(protocol_of, name, f"{where}: protocols")
+        placed(partial(protocol_of, name), f"{where}: protocols")
 
 
 def _share(value: float, key: str, where: str) -> None:

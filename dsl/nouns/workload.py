@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -32,7 +32,7 @@ from ..base.errors import BadTopology, UserError, suggest
 from ..base.files import SCHEMA, only
 from ..base.integers import LARGEST, integer
 from ..base.lazy_dataclass import Frozen, dataclass
-from ..base.record import plain
+from ..base.record import without_empty
 from ..base.tables import count
 from ..base.units import exact
 from .collective import LARGEST_GROUP, ROOTED, Kind
@@ -224,7 +224,7 @@ class WorkloadOperation:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a workload file; what has its default is left out."""
-        ends = {"group": self.group}
+        ends: dict[str, Any] = {"group": self.group}
         if self.kind == WorkKind.TRANSFER:
             ends = {"src": self.group[0], "dst": self.group[1]}
         held = {
@@ -246,13 +246,7 @@ class WorkloadOperation:
             "priority": self.priority,
             "due_us": self.due_us,
         }
-        return _without_empty(held)
-
-
-def _without_empty(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON; empty texts, lists and objects are left out, but numbers are not."""
-    empty: tuple[Any, ...] = (None, "", (), [], {})
-    return {key: plain(value) for key, value in held.items() if value not in empty}
+        return without_empty(held)
 
 
 def _require_lines(*names: str) -> None:
@@ -364,7 +358,7 @@ class Workload(Frozen):
         }
         head = {"weft": "workload", "schema": SCHEMA, "name": self.name}
         operations = [one.to_json() for one in self.operations]
-        return {**head, **_without_empty(held), "operations": operations}
+        return {**head, **without_empty(held), "operations": operations}
 
     def digest(self) -> str:
         """Return a hash of all that a plan depends on: neither the name nor the notes."""

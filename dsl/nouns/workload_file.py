@@ -16,9 +16,9 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
 from math import ceil, prod
-from typing import Any, TypeVar
+from typing import Any
 
-from ..base.errors import BadFile, UserError, suggest
+from ..base.errors import BadFile, UserError, placed, suggest
 from ..base.files import Fields, only, require_kind
 from ..base.lazy_dataclass import Frozen
 from ..base.units import exact, parse_bytes, parse_microseconds
@@ -94,23 +94,6 @@ def load(data: Any, where: str, unnamed: str = "workload") -> Workload:
     return placed(build, where)
 
 
-Made = TypeVar("Made")
-
-
-def placed(build: Callable[[], Made], where: str) -> Made:
-    """Return what a function builds; its errors get the place in the file.
-
-    Raises:
-        BadFile: it raised a UserError.
-    """
-    try:
-        return build()
-    except BadFile:
-        raise
-    except UserError as error:
-        raise BadFile(error.message, where=where, hint=error.hint) from None
-
-
 # --- one operation of a JSON file -----------------------------------------------------------------
 
 
@@ -136,7 +119,10 @@ def _entry(row: Any, where: str) -> _Entry:
     axes: tuple[str, ...] = ()
     if kind == WorkKind.COMPUTE:
         given["ranks"] = _ranks(fields.get("ranks", (list, str), []), "ranks", where)[0]
-        given["us"] = _time(_duration(fields, where), "us", where)
+        us = fields.get("us", (int, float, str, type(None)), None)
+        if us is None:
+            raise BadFile("a computation without a duration", where=where, hint='"us": 700')
+        given["us"] = _time(us, "us", where)
     elif kind == WorkKind.LOAD:
         loads = fields.get("us", dict)
         given["loads"] = tuple((key, _time(value, key, where)) for key, value in loads.items())
@@ -155,14 +141,6 @@ def _entry(row: Any, where: str) -> _Entry:
         return _Entry(operation, name, where, axes)
     made = operation(group)
     return _Entry(lambda _: made, name, where)
-
-
-def _duration(fields: Fields, where: str) -> Any:
-    """Return the duration of a computation; a missing one is told in words."""
-    us = fields.get("us", (int, float, str, type(None)), None)
-    if us is None:
-        raise BadFile("a computation without a duration", where=where, hint='"us": 700')
-    return us
 
 
 def _group(kind: str, fields: Fields, where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:

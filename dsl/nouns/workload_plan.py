@@ -11,14 +11,13 @@ from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
-from ..base.errors import BadFile
+from ..base.errors import BadFile, placed
 from ..base.files import SCHEMA, Fields, only, require_kind
 from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.record import Key, Record, plain
 from ..base.units import exact
 from .workload import Workload
 from .workload_file import load as load_workload
-from .workload_file import placed
 
 KIND = "plan"
 

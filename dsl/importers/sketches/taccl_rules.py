@@ -60,8 +60,9 @@ class _SketchTranslation:
         moves = self._moves(rules)
         if moves:
             rules.append(f"symmetry: {', '.join(moves)}")
-        name = f"sketch {_sketch_name(self.sketch.name)}"
-        lines = [*self._header(rules), name, *rules]
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", self.sketch.name)
+        name = name if name[:1].isalpha() else f"taccl{name}"
+        lines = [*self._header(rules), f"sketch {name}", *rules]
         text = format(parse("\n".join(lines).rstrip() + "\n", self.sketch.name))
         return Imported(text, tuple(dict.fromkeys(self.remarks)))
 
@@ -126,11 +127,6 @@ class _SketchTranslation:
         host = nodes[0].host
         return [i for i, n in enumerate(nodes) if n.kind is NodeKind.SWITCH and n.host == host]
 
-    def _family(self, node: int) -> str:
-        """Return the common name of the switches of all hosts: nvswitch of nvswitch0."""
-        name = re.sub(r"\d+$", "", self.machine.topology.nodes[node].name)
-        return name if name.isidentifier() else f'"{self.machine.topology.nodes[node].name}"'
-
     def _switch_of(self, ranks: Row, place: str) -> str:
         """Return the switch that connects some GPUs; empty if they are cabled directly.
 
@@ -147,7 +143,9 @@ class _SketchTranslation:
                         "TACCL shares a port among the GPUs of this set only; here "
                         f"among all {len(on_it)} on the switch",
                     )
-                return self._family(node)
+                own = self.machine.topology.nodes[node].name
+                family = re.sub(r"\d+$", "", own)  # of all hosts: nvswitch of nvswitch0
+                return family if family.isidentifier() else f'"{own}"'
         lost = next(
             ((a, b) for a in ranks for b in ranks if a != b and not self.machine.hops[a, b]), None
         )
@@ -343,11 +341,6 @@ def _receivers(pairs: Sequence[tuple[int, int]]) -> dict[int, Row]:
     for sender, receiver in pairs:
         found[sender] = (*found.get(sender, ()), receiver)
     return found
-
-
-def _sketch_name(name: str) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    return plain if plain[:1].isalpha() else f"taccl{plain}"
 
 
 # ---- rows of ranks as lines, folded into a loop for arithmetic progressions

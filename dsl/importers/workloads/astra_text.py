@@ -12,10 +12,9 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ...base.errors import BadFile, suggest
+from ...base.errors import BadFile, placed, suggest
 from ...base.lazy_dataclass import Frozen
 from ...nouns.workload import Workload, WorkloadOperation, axis_groups, kind_named, require_size
-from ...nouns.workload_file import placed
 from .chakra import PARTS
 
 FORWARD, INPUTS, WEIGHTS = "forward", "input gradients", "weight gradients"

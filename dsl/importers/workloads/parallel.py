@@ -44,12 +44,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ...base.errors import BadFile, suggest
+from ...base.errors import BadFile, placed, suggest
 from ...base.files import Fields, parse_toml
 from ...base.lazy_dataclass import Frozen
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import Forwarders, Workload, WorkloadOperation, axis_groups, require_size
-from ...nouns.workload_file import placed, relays_of
+from ...nouns.workload_file import relays_of
 
 ORDER = "tp-cp-ep-dp-pp"
 

@@ -146,7 +146,8 @@ def _trace_form(path: str, known: dict[Path, Any]) -> str | None:
     place = Path(path)
     plain = path.removesuffix(".gz")
     if plain.endswith(".et") or (path != "-" and not place.exists()):
-        return "chakra" if plain.endswith(".et") or _has_traces(place) else None
+        held = place.parent.is_dir() and any(place.parent.glob(f"{place.name}.*.et"))
+        return "chakra" if plain.endswith(".et") or held else None
     if place.is_dir():
         for one in sorted(x for x in place.iterdir() if _is_trace(x)):
             if one.name.removesuffix(".gz").endswith(".et"):
@@ -160,10 +161,6 @@ def _trace_form(path: str, known: dict[Path, Any]) -> str | None:
         return None
     known[place] = parse_json(read_text(place), path)
     return _json_form(known[place])
-
-
-def _has_traces(prefix: Path) -> bool:
-    return prefix.parent.is_dir() and any(prefix.parent.glob(f"{prefix.name}.*.et"))
 
 
 def _json_form(data: Any) -> str | None:

@@ -15,12 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import BadFile
+from ...base.errors import BadFile, placed
 from ...base.files import parse_json, read_text
 from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import Kind
 from ...nouns.workload import WorkKind, Workload, WorkloadOperation
-from ...nouns.workload_file import placed
 
 Key = tuple[object, ...]
 
