@@ -186,11 +186,7 @@ def _from_catalogue(spec: MachineSpec) -> Topology:
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:
-    """Split a text into a path and the options after it.
-
-    Raises:
-        UnknownName: nothing of that name, in the catalogue or on disk. BadFile: no such file.
-    """
+    """Split a text into a path and the options after it."""
     for path, start in _splits(text):
         if _is_there(path):
             return path, parse_options(path, Source("topology", text), start)
@@ -251,11 +247,7 @@ def _terms(text: str) -> list[tuple[str, int]]:
 
 
 def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
-    """Return the machine of several kinds of hosts.
-
-    Raises:
-        As :func:`topology`; UserError: a count of 0, or a term with ``nodes=``.
-    """
+    """Return the machine of several kinds of hosts."""
     spec = MachineSpec("", (), {}, {}, Source("topology", text))
     parts = []
     for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):

@@ -147,11 +147,7 @@ def _kind(match: re.Match[str]) -> str:
 
 
 def _tables(lines: list[str], where: str) -> Iterator[tuple[str, _PairMatrix]]:
-    """Yield the matrices by kind, each once.
-
-    Raises:
-        BadFile: two of a kind that differ: those of several hosts.
-    """
+    """Yield the matrices by kind, each once."""
     seen: dict[str, _PairMatrix] = {}
     for at, line in enumerate(lines):
         match = _TITLE.match(line)

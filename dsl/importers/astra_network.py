@@ -145,11 +145,7 @@ def _number(told: tuple[int, list[str]], at: int, where: str) -> Fraction:
 
 
 def _lists(text: str, where: str) -> dict[str, tuple[int, list[str]]]:
-    """Return the line and the values of each key: ``[a, b]``, one value, or lines ``- a``.
-
-    Raises:
-        BadFile: a key twice, or YAML of another kind: anchors, aliases, tags, mappings in lists.
-    """
+    """Return the line and the values of each key: ``[a, b]``, one value, or lines ``- a``."""
     found: dict[str, tuple[int, list[str]]] = {}
     current = ""
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):

@@ -453,11 +453,7 @@ class _LineTranslation(Frozen):
                 yield self._at_switch(line, node, self._label(suffix=suffix))
 
     def _at_switch(self, line: ast.SwitchRule, node: int, label: str) -> SwitchPolicy | CastPolicy:
-        """Return what a rule asks of one switch.
-
-        Raises:
-            BadSketch: the switch lacks what the rule leaves to it.
-        """
+        """Return what a rule asks of one switch."""
         word, limit, lacks = line.policy.word, None, ""
         if line.policy.limit is not None:
             what = "peers" if word in _PEERS else "groups"

@@ -422,9 +422,6 @@ def _check_nodes(topology: Topology) -> None:
 def _check_copies(topology: Topology) -> None:
     """Require that the nodes of a part (``copy_of``) are alike, forward only, and are not linked:
     people are shown one instead of them.
-
-    Raises:
-        BadTopology: they are not.
     """
     of = [node.copy_of or node.name for node in topology.nodes]
     first = {node.name: node for node in topology.nodes if not node.copy_of}

@@ -128,11 +128,7 @@ class _SketchTranslation:
         return [i for i, n in enumerate(nodes) if n.kind is NodeKind.SWITCH and n.host == host]
 
     def _switch_of(self, ranks: Row, place: str) -> str:
-        """Return the switch that connects some GPUs; empty if they are cabled directly.
-
-        Raises:
-            BadFile: neither.
-        """
+        """Return the switch that connects some GPUs; empty if they are cabled directly."""
         links = self.machine.link_ends
         for node in self._host_switches():
             on_it = set(links[links[:, 1] == node, 0].tolist()) & set(self.machine.hosts[0])
@@ -253,11 +249,7 @@ class _SketchTranslation:
         return f"rotate {offset}" + ("" if block == ranks else f" in blocks of {block}")
 
     def _holds(self, rules: list[str], move: str, place: str, block: int) -> bool:
-        """Return True if a move is a symmetry of machine and rules.
-
-        Raises:
-            BadFile: not a symmetry, although TACCL requires it between hosts too.
-        """
+        """Return True if a move is a symmetry of machine and rules."""
         if _is_clean([*rules, f"symmetry: {move}"], self.machine.topology):
             if self.sketch.nodes > 1 and block <= self.gpus:
                 self._remark(

@@ -105,11 +105,7 @@ class _TraceReader:
     counts: dict[str, int] = field(default_factory=dict)
 
     def nodes(self, rank: int, nodes: Iterable[TraceNode], where: str) -> list[RankNode]:
-        """Return the nodes of a rank.
-
-        Raises:
-            BadFile: an unknown predecessor, group or kind.
-        """
+        """Return the nodes of a rank."""
         listed = list(nodes)
         known = {node.id for node in listed}
         if len(known) < len(listed):
@@ -253,11 +249,7 @@ def _before_on_stream(nodes: Sequence[TraceNode]) -> dict[int, tuple[int, ...]]:
 
 
 def _in_order(nodes: Sequence[RankNode], where: str) -> list[RankNode]:
-    """Return nodes as Chakra's feeder issues them: the least id of those that wait for no other.
-
-    Raises:
-        BadFile: nodes that wait for each other.
-    """
+    """Return nodes as Chakra's feeder issues them: the least id of those that wait for no other."""
     by_id = sorted(nodes, key=lambda node: node.id)
     place = {node.id: at for at, node in enumerate(by_id)}
     order = least_first([{place[one] for one in node.needs} for node in by_id])
@@ -271,11 +263,7 @@ def _in_order(nodes: Sequence[RankNode], where: str) -> list[RankNode]:
 
 
 def _with_peers(ranks: Mapping[int, Sequence[RankNode]], where: str) -> dict[int, list[RankNode]]:
-    """Return the traces with both ends of messages that name their group only.
-
-    Raises:
-        BadFile: more than two of a group's ranks send or receive such messages.
-    """
+    """Return the traces with both ends of messages that name their group only."""
     ends: dict[tuple[int, ...], dict[str, set[int]]] = {}
     for rank, nodes in ranks.items():
         for node in nodes:

@@ -366,11 +366,7 @@ def _kind(key: str, default: int | str | None) -> type | tuple[type, ...]:
 
 
 def _spelled(table: Mapping[str, Any], where: str, label: str) -> dict[str, Any]:
-    """Return a table with weft's names of keys.
-
-    Raises:
-        BadFile: a key that is not known, or two spellings of one.
-    """
+    """Return a table with weft's names of keys."""
     names = {other: key for _, key, _, others in _KEYS for other in others.split()}
     homes = {key: home for home, key, *_ in _KEYS}
     found: dict[str, Any] = {}
@@ -496,9 +492,6 @@ def _stages(
 
     Where layers do not divide, stages have one fewer: the last, which has the loss, the first,
     which has the embedding, and then others from behind.
-
-    Raises:
-        BadFile: a stage without layers.
     """
     stages, layers = sizes["pp"], m["layers"]
     ends = ((0, sizes["first_stage_layers"]), (stages - 1, sizes["last_stage_layers"]))

@@ -242,11 +242,7 @@ def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
 def _calls(
     rows: Sequence[Mapping[str, Any]], ranks: int, side: Groups, where: str
 ) -> Iterator[TorchCall | None]:
-    """Yield a rank's calls, and None for what moves nothing; ``where``: its file.
-
-    Raises:
-        BadFile: a damaged node, or a group that nothing names.
-    """
+    """Yield a rank's calls, and None for what moves nothing; ``where``: its file."""
     groups: Groups = side
     cut: BadFile | None = None
     for row in rows:
@@ -338,9 +334,6 @@ def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchC
     """Yield the calls of a rank's list, and None for what moves nothing.
 
     Sizes are elements, peers and roots ranks of all.
-
-    Raises:
-        BadFile: an entry that is neither a call nor a computation.
     """
     groups: dict[str, tuple[int, ...]] = {}
     for at, row in enumerate(rows):
