@@ -247,7 +247,6 @@ def _terms(text: str) -> list[tuple[str, int]]:
 
 
 def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
-    """Return the machine of several kinds of hosts."""
     spec = MachineSpec("", (), {}, {}, Source("topology", text))
     parts = []
     for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):

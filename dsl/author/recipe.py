@@ -150,8 +150,6 @@ def program(
 
 
 class _Decorator(Frozen):
-    """Decorator returned by ``@program(…)``."""
-
     collective: Collective | Callable[..., Collective]
     name: str
     in_place: bool

@@ -208,7 +208,6 @@ def load(plugin: Plugin, needs: tuple[str, ...] = (), reasons: tuple[str, ...] =
 
 
 def _unloadable(plugin: Plugin, error: BaseException) -> BrokenPlugin:
-    """Return the error for a plug-in whose module cannot be imported."""
     hint = f"fix or uninstall {plugin.author}"
     if isinstance(error, ModuleNotFoundError):
         missing = str(error.name)

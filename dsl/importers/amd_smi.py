@@ -83,8 +83,6 @@ class _PairMatrix(Frozen):
 
 
 class _Amd(Frozen):
-    """Pairs joined by xGMI with their links, and what else was read."""
-
     gpus: int
     links: dict[tuple[int, int], int]
     cpus: tuple[int, ...]
@@ -147,7 +145,6 @@ def _kind(match: re.Match[str]) -> str:
 
 
 def _tables(lines: list[str], where: str) -> Iterator[tuple[str, _PairMatrix]]:
-    """Yield the matrices by kind, each once."""
     seen: dict[str, _PairMatrix] = {}
     for at, line in enumerate(lines):
         match = _TITLE.match(line)

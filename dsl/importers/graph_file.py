@@ -294,7 +294,6 @@ def _edges(edges: Any, where: str) -> Iterator[tuple[str, str, Any, Any]]:
 
 
 def _capable(data: Any, places: dict[str, int], gpus: int, where: str) -> dict[int, frozenset[str]]:
-    """Return the capabilities of switches by node."""
     if data is None:
         return {}
     where = f"{where}: switches"

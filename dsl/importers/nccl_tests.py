@@ -550,7 +550,6 @@ def _is_csv(text: str) -> bool:
 
 
 def _of_records(text: str, where: str) -> _TestOutput:
-    """Return the table of JSON or CSV."""
     if _is_csv(text):
         return _of_rccl(list(_csv_records(text)), where)
     joined, several = _BETWEEN.subn(r"},\1{", text.strip())

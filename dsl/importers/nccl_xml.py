@@ -60,7 +60,7 @@ class _XmlGpu:
 class _NicPort:
     name: str
     nic: int
-    speed: int
+    speed: int  # Mbit/s
     where: str
     own: tuple[str, ...]
 

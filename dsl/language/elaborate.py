@@ -221,8 +221,6 @@ def _engine(tree: ast.SketchTree) -> str:
 
 
 class _Elaborator:
-    """Visitor of the statements; collects their rules and errors."""
-
     def __init__(self) -> None:
         self.problems: list[WeftError] = []
         self.written: list[Written] = []
@@ -453,7 +451,6 @@ class _LineTranslation(Frozen):
                 yield self._at_switch(line, node, self._label(suffix=suffix))
 
     def _at_switch(self, line: ast.SwitchRule, node: int, label: str) -> SwitchPolicy | CastPolicy:
-        """Return what a rule asks of one switch."""
         word, limit, lacks = line.policy.word, None, ""
         if line.policy.limit is not None:
             what = "peers" if word in _PEERS else "groups"

@@ -94,7 +94,6 @@ def lint(
 
 
 def _misfits(tree: ast.SketchTree, done: Elaboration) -> Iterator[LintWarning]:
-    """Yield warnings about a machine other than the one that the sketch names."""
     text, here = done.sketch.machine, done.machine
     span = next((s.span for s in tree.statements if isinstance(s, ast.MachineLine)), None)
     known = [entry.name for entry in names()]
@@ -191,7 +190,6 @@ def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.
 
 
 def _repeated(done: Elaboration) -> Iterator[LintWarning]:
-    """Yield warnings about lines with equal rules."""
     first: dict[tuple[Rule, ...], ast.Rule] = {}
     for one in done.written:
         bare = tuple(replace(rule, label="", span=None) for rule in one.rules)
@@ -245,7 +243,6 @@ def _distances(allowed: Bools) -> Floats:
 
 
 def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[LintWarning]:
-    """Yield warnings about required sends that are impossible."""
     steps = min((r.count for r in sketch.rules if isinstance(r, MaxSteps)), default=None)
     counts = [n for r in sketch.rules if isinstance(r, Chunks | ChunksBySize) for n in r.counts]
     chunks = max(counts, default=None)

@@ -136,8 +136,6 @@ def attach(tree: SketchTree, text: str) -> SketchTree:
 
 
 class _Attacher:
-    """Assigns each note once, from the top of the text to its end."""
-
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
         self._code = without_comments(text).split("\n")

@@ -154,7 +154,6 @@ def _read_nics(data: Any, gpus: int, where: str) -> Nics:
 
 
 def _read_names(data: Any, where: str) -> tuple[str, ...]:
-    """Parse what a machine's tools call a NIC: a name, or a list of names."""
     names = data if isinstance(data, list) else [data]
     if not names or not all(isinstance(x, str) and x for x in names):
         raise BadFile(f"a name is expected, not {data!r}"[:120], where=where)

@@ -144,7 +144,6 @@ def _node_attributes(index: int, node: Node) -> dict[str, Any]:
 
 
 def _joined(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes without empty ones, and lists as texts."""
     told = without_empty(held)
     return {key: ";".join(x) if isinstance(x, list) else x for key, x in told.items()}
 

@@ -340,8 +340,6 @@ class Library(Viewed, Tabled, Frozen):
 
 
 class _LazyTexts(Mapping[str, str]):
-    """Texts of the files in a folder, read when asked for."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

@@ -619,8 +619,6 @@ def load(data: Any, where: str = "program") -> Program:
 
 
 class _FileRows:
-    """The rows of a file, for :func:`columns_of`."""
-
     def __init__(self) -> None:
         self.chunks: list[list[int]] = []
         self.heads: list[tuple[int, int, int, int]] = []

@@ -292,7 +292,6 @@ def dump(schedule: Schedule) -> dict[str, Any]:
 
 
 def _described(schedule: Schedule) -> dict[str, Any]:
-    """Return the JSON object of a schedule, with arrays as columns."""
     data: dict[str, Any] = {
         "weft": "schedule",
         "schema": SCHEMA,

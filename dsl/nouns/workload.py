@@ -561,7 +561,6 @@ def _check_shards(one: WorkloadOperation) -> None:
 
 
 def _predecessors(operations: Sequence[WorkloadOperation]) -> tuple[tuple[int, ...], ...]:
-    """Return the indices of each operation's predecessors, ascending."""
     place: dict[str, int] = {}
     for at, one in enumerate(operations):
         if one.name in place:

@@ -144,7 +144,6 @@ def _entry(row: Any, where: str) -> _Entry:
 
 
 def _group(kind: str, fields: Fields, where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks of a collective or a transfer, or the axes that stand for them."""
     if kind == WorkKind.TRANSFER:
         return (fields.get("src", int), fields.get("dst", int)), ()
     return _ranks(fields.get("group", (list, str)), "group", where)
@@ -392,6 +391,7 @@ def _csv_number(text: str, where: str) -> Fraction:
 
 
 def _csv_time(text: str, where: str) -> Fraction:
+    """Return µs of a number, or of a text with a unit."""
     if re.search(r"[A-Za-zµμ]", text.rstrip("eE")) and not re.fullmatch(r"[\d.]+[eE][\d+-]+", text):
         return placed(lambda: parse_microseconds(text), where)
     return _csv_number(text, where)
@@ -498,7 +498,6 @@ def _neighbours(fields: Fields, size: int, where: str) -> dict[str, Any]:
 
 
 def _sparse(fields: Fields, size: int, where: str) -> list[dict[str, Any]]:
-    """Return the operations of a sum of sparse vectors, in their order."""
     group = _ranks_of_group(fields, where)
     density = exact(fields.get("density", (int, float, str)), "the density")
     element, index = fields.get("element", int, 4), fields.get("index", int, 4)

@@ -44,8 +44,6 @@ def translate(sketch: TacclSketch, topology: Topology, kind: str = "") -> Import
 
 
 class _SketchTranslation:
-    """Translation of one sketch; collects the remarks."""
-
     def __init__(self, sketch: TacclSketch, machine: SketchMachine, kind: str) -> None:
         self.sketch, self.machine, self.kind = sketch, machine, kind
         self.remarks = list(sketch.remarks)
@@ -185,7 +183,6 @@ class _SketchTranslation:
             yield from (f"    {line}" for line in joined(lines))
 
     def _relays(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
-        """Return relay rules and ``own data first`` rules."""
         sketch, to = self.sketch, _receivers(pairs)
         own = ", own data first" if sketch.own_first else ""
         if sketch.senders is None:
@@ -273,7 +270,6 @@ class _SketchTranslation:
         )
 
     def _alone(self) -> Topology:
-        """Return the first host without its network."""
         alone = self.machine.topology.restricted_to(self.machine.hosts[0])
         inside = {*range(alone.ranks)} | {
             i

@@ -366,7 +366,6 @@ def _kind(key: str, default: int | str | None) -> type | tuple[type, ...]:
 
 
 def _spelled(table: Mapping[str, Any], where: str, label: str) -> dict[str, Any]:
-    """Return a table with weft's names of keys."""
     names = {other: key for _, key, _, others in _KEYS for other in others.split()}
     homes = {key: home for home, key, *_ in _KEYS}
     found: dict[str, Any] = {}

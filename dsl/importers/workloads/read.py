@@ -102,7 +102,6 @@ def read_workload(source: WorkloadSource) -> Workload:
 
 
 def _read_traces(source: WorkloadSource, form: str, known: dict[Path, Any]) -> Workload:
-    """Return the workload of a set of traces; ``known``: files that were parsed already."""
     side = side_file(source.groups) if source.groups is not None else {}
     place = Path(source.path)
     if form == "chakra":

@@ -52,8 +52,6 @@ class RankNode:
 
 @dataclass(slots=True)
 class _Matched:
-    """An operation as ranks show it: the nodes by rank."""
-
     nodes: dict[int, RankNode] = field(default_factory=dict)
 
 
