@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from textwrap import fill
 
 import pytest
 
@@ -23,7 +24,7 @@ from weft.dsl.importers.nccl_tests import read_run
 from weft.dsl.importers.sketches.taccl_rules import translate
 from weft.dsl.importers.taccl_sketch import read_taccl_sketch
 from weft.dsl.importers.workloads.read import WorkloadSource, read_workload
-from weft.dsl.language.elaborate import machine_of
+from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.lint import lint
 from weft.dsl.language.parse import parse
 
@@ -54,6 +55,17 @@ def sketch(about: About, text: str) -> str:
     return "\n".join(f"{one.concern}\n{one.render()}" for one in found)
 
 
+def rules(about: About, text: str) -> str:
+    made = elaborate(parse(text, "f"), topology(about["machine"]))
+    heads = ("machine", "collective", "size", "engine")
+    told = [f"{key} {vars(made)[key]}" for key in heads if vars(made)[key]]
+    for rule in made.rules:
+        held = {key: x for key, x in vars(rule).items() if key not in ("label", "span")}
+        plain = {key: sorted(x) if isinstance(x, frozenset) else x for key, x in held.items()}
+        told.append(f"{rule.label}: {type(rule).__name__} {plain}")
+    return "\n".join(fill(line, 100, subsequent_indent="    ") for line in told)
+
+
 def machine(about: About, text: str) -> str:
     if "run" in about:
         return str(read_run(text, about["file"]))
@@ -78,7 +90,7 @@ def recipe(about: About, text: str) -> str:
 
 
 KINDS: dict[str, Callable[[About, str], str]] = {
-    one.__name__: one for one in (sketch, machine, workload, taccl, recipe)
+    one.__name__: one for one in (sketch, rules, machine, workload, taccl, recipe)
 }
 
 
