@@ -15,7 +15,7 @@ from fractions import Fraction
 from ..base.errors import BadTopology, UserError
 from ..base.lazy_dataclass import Frozen, dataclass
 from ..machines.fabric_links import Port, asked_fabric, join
-from ..machines.hosts import Cables, Host, HostSwitch, Nics, build, rotations_of_hosts
+from ..machines.hosts import Cables, Host, HostSwitch, Nics, build, node_places, rotations_of_hosts
 from ..machines.names import named_places
 from ..machines.spec import MachineSpec, check_size
 from ..nouns.parts import Medium
@@ -182,7 +182,7 @@ def _ports(plan: HostPlan, nodes: int, options: MachineSpec) -> tuple[Port, ...]
     alpha = options.microseconds("nic_alpha", NET_ALPHA)
     slots: Counter[int] = Counter()
     ports: list[Port] = []
-    for copy, place in enumerate(_places(plan, nodes)):
+    for copy, place in enumerate(node_places([(plan.gpus, len(plan.parts))] * nodes)):
         for p in plan.plugs:
             host = (plan.parts[p.nic - plan.gpus].host or 0) if plan.several else copy
             width = options.bandwidth("nic_bw", p.bandwidth)
@@ -356,22 +356,13 @@ def with_media(made: Topology, inner: Medium) -> Topology:
     return replace(made, links=links)
 
 
-def _places(plan: HostPlan, nodes: int) -> list[list[int]]:
-    """Return the node numbers of every copy: all GPUs first, host by host, then the rest."""
-    parts, n = len(plan.parts), plan.gpus
-    return [
-        [*range(b * n, b * n + n), *range(nodes * n + b * parts, nodes * n + (b + 1) * parts)]
-        for b in range(nodes)
-    ]
-
-
 def copied(plan: HostPlan, name: str, nodes: int) -> Topology:
     """Return unconnected copies of the host."""
     own = plan.gpu_names or ((),) * plan.gpus
     hosts = plan.gpu_hosts if plan.several else [r // plan.gpus for r in range(nodes * plan.gpus)]
     all_nodes = [replace(gpu(r, host), names=own[r % plan.gpus]) for r, host in enumerate(hosts)]
     links: list[Link] = []
-    for b, place in enumerate(_places(plan, nodes)):
+    for b, place in enumerate(node_places([(plan.gpus, len(plan.parts))] * nodes)):
         for part in plan.parts:
             host = part.host if plan.several else b
             all_nodes.append(Node(_numbered(part.name, host), part.kind, host, names=part.names))

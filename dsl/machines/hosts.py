@@ -454,7 +454,7 @@ def cluster(
     hosts = [template for template, count in parts for _ in range(count)]
     gpus = sum(host.gpus for host in hosts)
     check_size(spec, gpus, sum(len(host.links) for host in hosts))
-    places = _node_places(hosts, gpus)
+    places = node_places([(host.gpus, len(host.nodes) - host.gpus) for host in hosts])
     nodes: list[Node] = [Node("")] * sum(len(host.nodes) for host in hosts)
     links: list[Link] = []
     ports: list[Port] = []
@@ -491,13 +491,12 @@ def cluster(
     )
 
 
-def _node_places(hosts: Sequence[HostTemplate], gpus: int) -> list[list[int]]:
-    """Return the node numbers of each host: all GPUs first, host by host, then the rest."""
-    places, rank, other = [], 0, gpus
-    for host in hosts:
-        rest = len(host.nodes) - host.gpus
-        places.append([*range(rank, rank + host.gpus), *range(other, other + rest)])
-        rank, other = rank + host.gpus, other + rest
+def node_places(hosts: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Return the node numbers of hosts from their numbers of GPUs, which come first, and others."""
+    places, rank, other = [], 0, sum(gpus for gpus, _ in hosts)
+    for gpus, rest in hosts:
+        places.append([*range(rank, rank + gpus), *range(other, other + rest)])
+        rank, other = rank + gpus, other + rest
     return places
 
 
