@@ -12,18 +12,13 @@ from functools import partial
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray
-from weft.dsl.base.errors import UserError, require_type
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.jit import worth_compiling
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import BUFFERS, Code, Program
-from weft.dsl.nouns.runtime import RUNTIMES
 
-from ..formats.msccl.read.collective import collective_of, fit
-from ..formats.msccl.read.columns import code_of
-from ..formats.msccl.read.model import XmlAlgo
-from ..formats.msccl.read.msccl_xml import read_msccl_xml
 from . import kernel
 from .interleave import POLICIES, Interleaving, Traces, explain, interleave, unread
 from .layout import BufferLayout, Data, data, layout, number_type, poison, unfit
@@ -145,78 +140,6 @@ def _place_name(place: BufferLayout, row: int) -> str:
     return f"rank {rank} {BUFFERS[buffer]}[{row - int(place.base[rank, buffer])}]"
 
 
-# --- files and programs ---------------------------------------------------------------------------
-
-
-def run_xml(
-    text: str,
-    where: str,
-    collective: Collective | None = None,
-    *,
-    elements_per_chunk: int = 5,
-    dtypes: Sequence[str] = ("float32", "int32"),
-    interleavings: int = 200,
-    seed: int = 0,
-    tell: ProgressCallback = silent,
-) -> Execution:
-    """Execute an MSCCL XML file in every placement it claims; see :func:`run_algo`."""
-    require_type(text, str, "the MSCCL XML to run", "the text of the file, and its name")
-    require_type(where, str, "the name of the file", "it is told in errors")
-    return run_algo(
-        read_msccl_xml(text, where),
-        collective,
-        elements_per_chunk=elements_per_chunk,
-        dtypes=dtypes,
-        interleavings=interleavings,
-        seed=seed,
-        tell=tell,
-    )
-
-
-def run_algo(
-    algo: XmlAlgo,
-    collective: Collective | None = None,
-    *,
-    elements_per_chunk: int = 5,
-    dtypes: Sequence[str] = ("float32", "int32"),
-    interleavings: int = 200,
-    seed: int = 0,
-    tell: ProgressCallback = silent,
-) -> Execution:
-    """Execute a file in every placement it claims, on small, middle and large messages.
-
-    ``collective`` says what the file must achieve; without it ``coll`` does. The interleavings of
-    a placement are divided among the ways in which a message can be cut: every chunk its own
-    operation, several turns of the loop, and many chunks in one operation. A hang in a cut of
-    messages larger than ``maxBytes`` does not count. ``tell`` is called with the current one.
-
-    Raises:
-        BadFile: a text that no runtime reads. UserError: the collective does not fit the file.
-    """
-    fitted = collective_of(algo) if collective is None else fit(collective, algo)
-    padded = algo.message_chunks if algo.coll == "custom" else 0
-    return _run_all(
-        code_of(algo),
-        fitted,
-        algo.placements,
-        elements_per_chunk,
-        dtypes,
-        interleavings,
-        seed,
-        padded,
-        _least_merge(algo),
-        tell,
-    )
-
-
-def _least_merge(algo: XmlAlgo) -> int:
-    """Chunks that share an operation in the largest message for which a runtime takes the file."""
-    if not algo.max_bytes or algo.max_bytes < 0:
-        return 1
-    chunk = -(-algo.max_bytes // max(1, algo.message_chunks))
-    return min(r.merge(algo.protocol, algo.coll, chunk) for r in RUNTIMES.values())
-
-
 def run_program(
     program: Program,
     *,
@@ -226,7 +149,7 @@ def run_program(
     seed: int = 0,
     tell: ProgressCallback = silent,
 ) -> Execution:
-    """Execute a program as :func:`run_algo` executes a file."""
+    """Execute a program in its placement; see :func:`run_all`."""
     pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
     if rest or not pieces:
         raise UserError(
@@ -234,7 +157,7 @@ def run_program(
             f"{program.collective.message_chunks}",
             where=program.name,
         )
-    return _run_all(
+    return run_all(
         program,
         program.collective.split(pieces),
         (program.in_place,),
@@ -247,7 +170,7 @@ def run_program(
     )
 
 
-def _run_all(
+def run_all(
     code: Code,
     collective: Collective,
     placements: Sequence[bool],
@@ -259,6 +182,13 @@ def _run_all(
     least_merge: int = 1,
     tell: ProgressCallback = silent,
 ) -> Execution:
+    """Execute a code in some placements, on small, middle and large messages.
+
+    The interleavings of a placement are divided among the ways in which a message can be cut: every
+    chunk its own operation, several turns of the loop, and many chunks in one operation. A hang in
+    a cut of fewer than ``least_merge`` chunks an operation does not count. ``tell`` is called with
+    the current one.
+    """
     if elements < 1 or interleavings < 1:
         raise UserError("at least one element per chunk and one interleaving are needed")
     runs = operations = 0

@@ -21,7 +21,8 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.program import BUFFERS, NOP, READS_SRC, RECEIVES, SENDS, WRITES_DST, Code
 
-from ..formats.msccl.read.collective import MOST_CHUNKS
+MOST_SCRATCH = 32768 + 72
+"""Chunks of scratch of a rank: offsets in files have 16 bits, what lies further none addresses."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def layout(
     outputs = max(collective.output_chunks, padded)
     size = np.empty((n, 3), np.int64)
     size[:] = inputs, outputs, 0
-    size[:, 2] = np.clip(np.asarray(scratch, np.int64), 0, MOST_CHUNKS)
+    size[:, 2] = np.clip(np.asarray(scratch, np.int64), 0, MOST_SCRATCH)
     shift = np.full(n, outputs + 0)
     if in_place:
         shift = np.array([collective.in_place_shift(r) for r in range(n)], np.int64)

@@ -25,7 +25,7 @@ from networks import networks
 from operations import topological_order
 
 from weft.backends.check.bounds import CallerBuffers
-from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.checker import check_program
 from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.findings import Finding, errors
@@ -35,6 +35,7 @@ from weft.backends.execute.interleave import POLICIES, interleave
 from weft.backends.execute.layout import layout
 from weft.backends.execute.machine import MessageShape, assemble
 from weft.backends.execute.memory import BufferMemory
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
 from weft.dsl.base.errors import UnknownName

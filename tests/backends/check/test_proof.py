@@ -14,16 +14,17 @@ from networks import networks
 from right import RIGHT
 from wrong import mistakes
 
-from weft.backends.check.checker import check_xml, report_program, report_xml
+from weft.backends.check.checker import report_program
 from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.findings import FATES, Severity, errors
 from weft.backends.check.graph import expand, find_cycle
 from weft.backends.cli import main
-from weft.backends.execute.execute import run_xml
+from weft.backends.formats.msccl.check import check_xml, report_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
+from weft.backends.formats.msccl.run import run_xml
 from weft.dsl.base.layers import Successors, layers
 from weft.dsl.nouns.collective import make, one_shot_allreduce
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
