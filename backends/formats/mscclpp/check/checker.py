@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ....check.findings import Finding, Severity, errors
+from ....check.findings import Finding, Severity, errors, errors_first
+from ..events import Counter
 from ..plan.model import ExecutionPlan, chunk_units
 from .form import MAX_OPS, form
-from .graph import Key, PlanEvent, PlanGraph, PlanStep, build
+from .graph import CounterUse, PlanGraph, at, build
 from .hazards import cells, hazards
-from .past import Past
+from .past import Past, batches
 
 MOST = 20
 MOST_FOLLOWED = 200_000
@@ -35,7 +36,7 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
     sizes = [*sizes[-1:], *sizes[:-1]]  # first one at which every block has a share
     found = list(form(plan, sizes, longest))
     if errors(found):
-        return _sorted(found)
+        return errors_first(found)
     for turn, units in enumerate(sizes):
         graph = build(plan, units)
         if turn >= max(LEAST_SIZES, MOST_FOLLOWED // max(1, len(graph.accesses))):
@@ -50,11 +51,11 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
             ]
         found += [f for f in wrong if f not in found]
         if errors(found):
-            return _sorted(found)
+            return errors_first(found)
     if not complete:
         text = "thread blocks share chunks in more ways, at other sizes, than are followed here"
         found.append(Finding("races", Severity.WARNING, text))
-    return _sorted(found)
+    return errors_first(found)
 
 
 def _followed(plan: ExecutionPlan, graph: PlanGraph) -> list[Finding]:
@@ -64,17 +65,12 @@ def _followed(plan: ExecutionPlan, graph: PlanGraph) -> list[Finding]:
         return found
     found += _packets(graph)
     link(plan, graph)
-    order = topological(graph)
-    if len(order) < len(graph):
-        return [*found, _cycle(graph, set(order))]
+    sorted_ = Past.of(len(graph), graph.strong, graph.weak).levels.order
+    if len(sorted_) < len(graph):
+        return [*found, _cycle(graph, set(sorted_.tolist()))]
     if errors(found):
         return found
     return [*found, *_few(list(hazards(plan, graph)))]
-
-
-def _sorted(found: list[Finding]) -> tuple[Finding, ...]:
-    ranks = list(Severity)
-    return tuple(sorted(found, key=lambda f: ranks.index(f.severity)))
 
 
 def _few(found: list[Finding]) -> list[Finding]:
@@ -91,11 +87,6 @@ def _few(found: list[Finding]) -> list[Finding]:
         if count > MOST
     ]
     return kept + more
-
-
-def at(check: str, message: str, step: PlanStep, severity: Severity = Severity.ERROR) -> Finding:
-    """Return a finding at an operation."""
-    return Finding(check, severity, message, step.rank, step.block, step.index)
 
 
 def _counts(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
@@ -149,9 +140,11 @@ def _counts(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
 
 def _packets(graph: PlanGraph) -> list[Finding]:
     """Order packets before their readers; each place is written once per launch, and then read."""
-    packets = [a for a in graph.accesses if a.packets]
+    packets = [a for a in graph.accesses if a.place.packets]
     found: list[Finding] = []
-    for (owner, low), here in cells([(a.owner, a.low, a.high) for a in packets]).items():
+    for (owner, low), here in cells(
+        [(a.place.rank, a.place.start, a.place.stop) for a in packets]
+    ).items():
         place = f"packets in s[{low // graph.units}]"
         writers = [packets[k] for k in here if packets[k].writes]
         readers = [packets[k] for k in here if not packets[k].writes and not packets[k].late]
@@ -191,7 +184,7 @@ def _cycle(graph: PlanGraph, sorted_: set[int]) -> Finding:
 ROUNDS = 20
 """Repetitions; every one orders a further pair of blocks that share a counter."""
 
-Before = Callable[[PlanEvent, PlanEvent], bool]
+Before = Callable[[CounterUse, CounterUse], bool]
 
 
 def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
@@ -209,11 +202,10 @@ def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
     for key in keys:
         _add(graph, _pairs(plan, graph, key, _in_block), linked)
     for _ in range(ROUNDS if shared else 0):
-        order = topological(graph)
-        if len(order) < len(graph):
-            return
         past, found = Past.of(len(graph), graph.strong, graph.weak), len(linked)
-        for keys in _batches(graph, shared, 32 * past.words):
+        if len(past.levels.order) < len(graph):
+            return
+        for keys in batches(shared, lambda key: len(_events(graph, key)), 32 * past.words):
             known = _known(past, [e for k in keys for e in _events(graph, k)])
             for key in keys:
                 _add(graph, _pairs(plan, graph, key, known), linked)
@@ -221,36 +213,21 @@ def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
             return
 
 
-def _blocks(events: Sequence[PlanEvent]) -> int:
+def _blocks(events: Sequence[CounterUse]) -> int:
     return len({e.block for e in events})
 
 
-def _events(graph: PlanGraph, key: Key) -> list[PlanEvent]:
+def _events(graph: PlanGraph, key: Counter) -> list[CounterUse]:
     return [*graph.gives[key], *graph.takes[key]]
 
 
-def _in_block(one: PlanEvent, other: PlanEvent) -> bool:
+def _in_block(one: CounterUse, other: CounterUse) -> bool:
     """Test whether one event of a block always precedes a later one of that block."""
     same = one.block == other.block
     return same and (one.phase < other.phase or one.thread == other.thread)
 
 
-def _batches(graph: PlanGraph, keys: Sequence[Key], most: int) -> Iterator[list[Key]]:
-    """Yield keys with at most so many events together, or one with more."""
-    batch: list[Key] = []
-    used = 0
-    for key in keys:
-        need = len(graph.gives[key]) + len(graph.takes[key])
-        if batch and used + need > most:
-            yield batch
-            batch, used = [], 0
-        batch.append(key)
-        used += need
-    if batch:
-        yield batch
-
-
-def _known(past: Past, events: Sequence[PlanEvent]) -> Before:
+def _known(past: Past, events: Sequence[CounterUse]) -> Before:
     """Return the order of some events as far as the graph had it."""
     moments = dict.fromkeys(m for e in events for m in (e.moment, e.met))
     bit = {m: k for k, m in enumerate(moments)}
@@ -259,8 +236,8 @@ def _known(past: Past, events: Sequence[PlanEvent]) -> Before:
 
 
 def _pairs(
-    plan: ExecutionPlan, graph: PlanGraph, key: Key, before: Before
-) -> Iterator[tuple[PlanEvent, PlanEvent]]:
+    plan: ExecutionPlan, graph: PlanGraph, key: Counter, before: Before
+) -> Iterator[tuple[CounterUse, CounterUse]]:
     """Yield the (give, take) pairs of a counter in which the take cannot do without the give."""
     kind, rank, number = key
     initial = plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
@@ -280,14 +257,14 @@ def _pairs(
             yield give, take
 
 
-def _one_by_one(events: Sequence[PlanEvent], before: Before) -> bool:
+def _one_by_one(events: Sequence[CounterUse], before: Before) -> bool:
     """Test whether all events always happen in the order of their list."""
     return all(map(before, events, events[1:]))
 
 
 def _in_turn(
-    gives: Sequence[PlanEvent], takes: Sequence[PlanEvent], initial: int
-) -> Iterator[tuple[PlanEvent, PlanEvent]]:
+    gives: Sequence[CounterUse], takes: Sequence[CounterUse], initial: int
+) -> Iterator[tuple[CounterUse, CounterUse]]:
     """Yield the pairs of a counter whose gives, and takes, come one by one: the k-th take cannot do
     without the first k gives, of which the last of each block implies the others of that block.
 
@@ -304,21 +281,21 @@ def _in_turn(
                     break
 
 
-def _latest(gives: Sequence[PlanEvent]) -> list[PlanEvent]:
+def _latest(gives: Sequence[CounterUse]) -> list[CounterUse]:
     """Those that are not implied by a later one of their block."""
-    kept: list[PlanEvent] = []
+    kept: list[CounterUse] = []
     for give in sorted(gives, key=lambda g: (g.phase, g.moment), reverse=True):
         if not any(k.relaxed <= give.relaxed and _in_block(give, k) for k in kept[-4:]):
             kept.append(give)
     return kept
 
 
-def _meetings(gives: Sequence[PlanEvent], before: Before) -> list[tuple[PlanEvent, int]]:
+def _meetings(gives: Sequence[CounterUse], before: Before) -> list[tuple[CounterUse, int]]:
     """Return where blocks met before they gave, and how many gives always follow each."""
     if any(g.relaxed for g in gives):
         return []
 
-    def follows(met: PlanEvent, give: PlanEvent) -> bool:
+    def follows(met: CounterUse, give: CounterUse) -> bool:
         if met.block == give.block:
             return give.phase >= met.phase
         return before is not _in_block and before(met, give)
@@ -327,7 +304,7 @@ def _meetings(gives: Sequence[PlanEvent], before: Before) -> list[tuple[PlanEven
     return [(met, sum(follows(met, other) for other in gives)) for met in found.values()]
 
 
-def _ranks(events: Sequence[PlanEvent], before: Before, *, earlier: bool) -> list[int]:
+def _ranks(events: Sequence[CounterUse], before: Before, *, earlier: bool) -> list[int]:
     """For each event how many of the others always precede (or follow) it."""
     count = len(events)
     if before is _in_block and _one_by_one(events, before):
@@ -343,7 +320,7 @@ def _ranks(events: Sequence[PlanEvent], before: Before, *, earlier: bool) -> lis
 
 
 def _add(
-    graph: PlanGraph, pairs: Iterator[tuple[PlanEvent, PlanEvent]], linked: set[tuple[int, int]]
+    graph: PlanGraph, pairs: Iterator[tuple[CounterUse, CounterUse]], linked: set[tuple[int, int]]
 ) -> None:
     for give, take in pairs:
         if (give.moment, take.moment) in linked:
@@ -351,20 +328,3 @@ def _add(
         linked.add((give.moment, take.moment))
         side = graph.weak if give.relaxed or take.relaxed else graph.strong
         side[take.moment] += [give.moment, *give.before]
-
-
-def topological(graph: PlanGraph) -> list[int]:
-    """Return all moments in order; fewer if some wait for each other."""
-    after: list[list[int]] = [[] for _ in range(len(graph))]
-    missing = [len(s) + len(w) for s, w in zip(graph.strong, graph.weak, strict=True)]
-    for side in (graph.strong, graph.weak):
-        for moment, ones in enumerate(side):
-            for one in ones:
-                after[one].append(moment)
-    ready = [m for m, count in enumerate(missing) if not count]
-    for m in ready:
-        for later in after[m]:
-            missing[later] -= 1
-            if not missing[later]:
-                ready.append(later)
-    return ready

@@ -14,8 +14,8 @@ from weft.dsl.nouns.program import Buffer
 
 from ....check.findings import Finding, Severity
 from ..plan.model import ExecutionPlan
-from .graph import Access, PlanGraph, PlanStep
-from .past import Past
+from .graph import Access, PlanGraph, at
+from .past import Past, batches
 
 MOST_WORK = 10_000_000_000
 """Edges × words of accesses beyond which the proof is not attempted (a minute or so)."""
@@ -26,13 +26,13 @@ def hazards(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
     strong = Past.of(len(graph), graph.strong)
     by_owner: dict[int, list[Access]] = defaultdict(list)
     for a in graph.accesses:
-        by_owner[a.owner].append(a)
+        by_owner[a.place.rank].append(a)
     work = strong.edges * sum(1 + len(mine) // 64 for mine in by_owner.values())
     if work > MOST_WORK:
         text = f"too large for the race proof here ({len(graph)} moments)"
         yield Finding("races", Severity.WARNING, text)
         return
-    far = [a for a in graph.accesses if a.owner != a.by.rank]
+    far = [a for a in graph.accesses if a.place.rank != a.by.rank]
     begun = _begun(graph, far)
     done = [0] * len(plan.gpus)
     for rank, moments in enumerate(graph.finish):
@@ -40,23 +40,10 @@ def hazards(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
             done[rank] |= begun[m]
     for a in far:
         yield from _handshake(plan, a, begun, done)
-    for ranks in _batches(by_owner, len(plan.gpus), strong.words):
+    for ranks in batches(
+        range(len(plan.gpus)), lambda rank: len(by_owner[rank]), 64 * strong.words
+    ):
         yield from _together(plan, graph, strong, ranks, by_owner)
-
-
-def _batches(by_owner: dict[int, list[Access]], ranks: int, words: int) -> Iterator[list[int]]:
-    """Yield the ranks whose accesses fit in a table together."""
-    batch: list[int] = []
-    used = 0
-    for rank in range(ranks):
-        need = len(by_owner[rank])
-        if batch and used + need > 64 * words:
-            yield batch
-            batch, used = [], 0
-        batch.append(rank)
-        used += need
-    if batch:
-        yield batch
 
 
 def _together(
@@ -81,10 +68,6 @@ def _together(
         yield from _rank(plan, graph, rank, mine, ended)
 
 
-def _finding(check: str, message: str, step: PlanStep) -> Finding:
-    return Finding(check, Severity.ERROR, message, step.rank, step.block, step.index)
-
-
 # --- who has begun --------------------------------------------------------------------------------
 
 
@@ -99,18 +82,19 @@ def _handshake(
     plan: ExecutionPlan, a: Access, begun: dict[int, int], done: list[int]
 ) -> Iterator[Finding]:
     """Yield a finding if an access may precede its peer's launch; packets may be a launch early."""
-    if begun[a.start] >> a.owner & 1:
+    owner = a.place.rank
+    if begun[a.start] >> owner & 1:
         return
-    if not a.packets:
-        yield _finding(
+    if not a.place.packets:
+        yield at(
             "handshake",
-            f"nothing tells that the launch of rank {a.owner} has begun: its buffers may be in use",
+            f"nothing tells that the launch of rank {owner} has begun: its buffers may be in use",
             a.by,
         )
-    elif not plan.double_scratch or not done[a.by.rank] >> a.owner & 1:
-        yield _finding(
+    elif not plan.double_scratch or not done[a.by.rank] >> owner & 1:
+        yield at(
             "handshake",
-            f"packets to rank {a.owner} may overwrite those of an earlier "
+            f"packets to rank {owner} may overwrite those of an earlier "
             "launch that it has not read",
             a.by,
         )
@@ -141,16 +125,16 @@ def cells(spans: Sequence[Span]) -> dict[tuple[Hashable, int], list[int]]:
 
 def _address(plan: ExecutionPlan, rank: int, a: Access, units: int) -> Span:
     """Return a space and a range in it, such that aliases are one."""
-    if a.packets:
-        return "s", 2 * a.low, 2 * a.high
-    if a.buffer is Buffer.SCRATCH:
-        return "s", a.low, a.high
+    if a.place.packets:
+        return "s", 2 * a.place.start, 2 * a.place.stop
+    if a.place.buffer is Buffer.SCRATCH:
+        return "s", a.place.start, a.place.stop
     if not plan.in_place:
-        return str(a.buffer), a.low, a.high
+        return str(a.place.buffer), a.place.start, a.place.stop
     gpu, shift = plan.gpus[rank], 0
-    if a.buffer is plan.moving:
-        shift = rank * gpu.size_of(a.buffer)
-    return "u", a.low + shift * units, a.high + shift * units
+    if a.place.buffer is plan.moving:
+        shift = rank * gpu.size_of(a.place.buffer)
+    return "u", a.place.start + shift * units, a.place.stop + shift * units
 
 
 def _rank(
@@ -166,19 +150,18 @@ def _rank(
         at_end |= ended[m]
     spans = [_address(plan, rank, a, graph.units) for a in accesses]
     for k, a in enumerate(accesses):
-        if not a.packets and not at_end >> k & 1:
+        if not a.place.packets and not at_end >> k & 1:
             if a.by.rank != rank:
                 verb = "writes into" if a.writes else "reads"
-                yield _finding(
+                yield at(
                     "ending",
-                    f"{verb} {a.buffer}[{a.chunk}] of rank {rank}, which may end before that "
-                    "is done",
+                    f"{verb} {a.name} of rank {rank}, which may end before that is done",
                     a.by,
                 )
             elif a.late:
-                yield _finding(
+                yield at(
                     "ending",
-                    f"the network may read {a.buffer}[{a.chunk}] after the plan "
+                    f"the network may read {a.name} after the plan "
                     "has ended: flush it, or wait for an answer",
                     a.by,
                 )
@@ -194,7 +177,7 @@ def _rank(
                     )
                 ):
                     told.add((x, y))
-                    yield _finding(
+                    yield at(
                         "races",
                         f"{_name(accesses[y], rank)} {problem} {accesses[x].by}",
                         accesses[y].by,
@@ -215,23 +198,23 @@ def _stale(
         later = [w for w in writes if accesses[w].by == a.by or ended[accesses[w].start] >> k & 1]
         if not a.writes and len(later) == len(writes) and (k, k) not in told:
             told.add((k, k))
-            yield _finding("stale", f"{_name(a, rank)} is read and never written before", a.by)
+            yield at("stale", f"{_name(a, rank)} is read and never written before", a.by)
 
 
 def _name(a: Access, rank: int) -> str:
-    kind = "packets in " if a.packets else ""
-    return f"{kind}{a.buffer}[{a.chunk}] of rank {rank}"
+    kind = "packets in " if a.place.packets else ""
+    return f"{kind}{a.name} of rank {rank}"
 
 
 def _conflict(
     a: Access, b: Access, ended: dict[int, int], x: int, y: int, *, same: bool
 ) -> str | None:
     """Return what is wrong between two accesses to one place, or None; ``same``: to all of it."""
-    if a.packets != b.packets and (a.writes or b.writes):
+    if a.place.packets != b.place.packets and (a.writes or b.writes):
         return "is a place of packets and of plain data, also for"
     if not a.writes and not b.writes:
         return None
-    if a.packets and not any(one.late and not one.writes for one in (a, b)):
+    if a.place.packets and not any(one.late and not one.writes for one in (a, b)):
         return None  # flags order packets and their readers, but not who copies packets as data
     if a.by == b.by and same and not a.late:
         return None  # a thread reads an element before it writes that element
