@@ -8,41 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import RECEIVES, SENDS, Code
 
+from ..judge.events import connect
 from .findings import Finding, Severity, at_blocks, at_transfers
-
-
-@dataclass(frozen=True)
-class Connections:
-    """The connections of a code.
-
-    Attributes:
-        ends: shape (connections, 3): source, destination, channel.
-        send, recv: shape (blocks,), the connection that a block sends to, takes from, or -1.
-    """
-
-    ends: Ints
-    send: Ints
-    recv: Ints
-
-
-def connect(code: Code) -> Connections:
-    """Number the connections that some block names."""
-    rank, channel = code.block_rank, code.block_channel
-    out = np.stack([rank, code.block_send, channel], axis=1)
-    into = np.stack([code.block_recv, rank, channel], axis=1)
-    sends, receives = code.block_send >= 0, code.block_recv >= 0
-    ends, index = np.unique(
-        np.concatenate([out[sends], into[receives]]), axis=0, return_inverse=True
-    )
-    index = index.reshape(-1)
-    send = np.full(code.blocks, -1, np.int64)
-    recv = np.full(code.blocks, -1, np.int64)
-    send[sends] = index[: int(sends.sum())]
-    recv[receives] = index[int(sends.sum()) :]
-    return Connections(ends.reshape(-1, 3), send, recv)
 
 
 def structure(code: Code) -> list[Finding]:
@@ -87,11 +56,12 @@ def _odd_peers(code: Code, peer: Ints, verb: str) -> list[Finding]:
     return found
 
 
-def pairing(code: Code, links: Connections) -> list[Finding]:
+def pairing(code: Code) -> list[Finding]:
     """One block at each end; the same messages at both ends."""
     found: list[Finding] = []
-    number = len(links.ends)
-    for side, word in ((links.send, "sending"), (links.recv, "receiving")):
+    links, *sides = connect(code)
+    number = len(links)
+    for side, word in zip(sides, ("sending", "receiving"), strict=True):
         ends = np.bincount(side[side >= 0], minlength=number)
         for c in np.flatnonzero(ends > 1)[:20].tolist():
             text = f"{ends[c]} thread blocks share the {word} end of {_name(links, c)}"
@@ -99,20 +69,20 @@ def pairing(code: Code, links: Connections) -> list[Finding]:
         for c in np.flatnonzero(ends == 0)[:20].tolist():
             text = f"{_name(links, c)} has no {word} block: setting it up hangs"
             found.append(_finding(links, c, text, "one-sided"))
-    return found or _messages(code, links)
+    return found or _messages(code, links, sides)
 
 
-def _messages(code: Code, links: Connections) -> list[Finding]:
+def _messages(code: Code, links: Ints, sides: list[Ints]) -> list[Finding]:
     """Numbers and counts of messages; each connection has one block at each end here."""
     block = code.block
     some = code.count > 0
     columns = []
-    for does, side in ((SENDS, links.send), (RECEIVES, links.recv)):
+    for does, side in zip((SENDS, RECEIVES), sides, strict=True):
         moves = np.flatnonzero(does[code.op] & some)
         order = np.argsort(side[block[moves]], kind="stable")
         moves = moves[order]
         where = side[block[moves]]
-        columns.append((moves, where, np.bincount(where, minlength=len(links.ends))))
+        columns.append((moves, where, np.bincount(where, minlength=len(links))))
     (sends, _, sent), (receives, _, received) = columns
     found = []
     for c in np.flatnonzero(sent != received)[:20].tolist():
@@ -135,10 +105,10 @@ def _messages(code: Code, links: Connections) -> list[Finding]:
     )
 
 
-def _name(links: Connections, c: int) -> str:
-    source, target, channel = links.ends[c].tolist()
+def _name(links: Ints, c: int) -> str:
+    source, target, channel = links[c].tolist()
     return f"the connection from rank {source} to rank {target} on channel {channel}"
 
 
-def _finding(links: Connections, c: int, text: str, kind: str) -> Finding:
-    return Finding("connections", Severity.ERROR, text, int(links.ends[c, 0]), kind=kind)
+def _finding(links: Ints, c: int, text: str, kind: str) -> Finding:
+    return Finding("connections", Severity.ERROR, text, int(links[c, 0]), kind=kind)

@@ -16,16 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.base.layers import Successors, layers, ranges
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import RECEIVES
 
+from ..judge.values import Values, WantedValues, wanted_of, waves
 from .accesses import RANK_BITS, Accesses, block_of, place_name, places
 from .bounds import CallerBuffers
 from .findings import MOST, Finding, Severity
 from .graph import Edge, Graph
-from .values import Values, WantedValues, wanted_of
 
 MOST_TRACED = 100_000
 """Operations looked through to say what a wrong chunk holds."""
@@ -78,14 +77,8 @@ def evaluate(data: ValueFlow, before: Values) -> Values:
     size = data.graph.size
     values = Values.unwritten(size + len(data.first_place), before.words)
     values.put(np.arange(size, size + len(data.first_place)), before)
-    number = np.diff(data.term_start)
-    owner = np.repeat(np.arange(size), number)
-    inner = data.term < size
-    for layer in layers(Successors.of(size, data.term[inner], owner[inner])):
-        some = layer[number[layer] > 0]
-        if len(some):
-            terms = data.term[ranges(data.term_start[some], number[some])]
-            values.put(some, values.sums(terms, number[some]))
+    for some, terms, number in waves(data.term_start, data.term):
+        values.put(some, values.sums(terms, number))
     return values
 
 

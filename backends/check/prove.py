@@ -16,9 +16,10 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Code, Protocol
 
+from ..judge.events import connect
 from .accesses import accesses
 from .bounds import CallerBuffers, bounds
-from .connections import Connections, connect, pairing, structure
+from .connections import pairing, structure
 from .deadlock import Hang, hang, waits
 from .findings import Finding, Severity, at_transfers, errors
 from .graph import Graph, expand, with_late_sends, without_relaxed_waits
@@ -86,21 +87,20 @@ def prove(claim: Claim) -> ProofVerdict:
         return verdict
     text = f"all {code.instructions} steps stay in their buffers, counts included"
     sound = verdict.step(bounds(code, claim.buffers), "bounds", text)
-    links = connect(code)
-    text = f"{len(links.ends)} connections, one block at each end, messages of equal counts"
-    if not verdict.step(pairing(code, links), "connections", text):
+    text = f"{len(connect(code)[0])} connections, one block at each end, messages of equal counts"
+    if not verdict.step(pairing(code), "connections", text):
         return verdict
-    graph = expand(code, links)
+    graph = expand(code)
     text = f"all {len(code.wait_flag)} dependences are published"
     if verdict.step(waits(code, graph), "waits", text) and sound:
-        _orders(claim, links, graph, verdict)
+        _orders(claim, graph, verdict)
     elif sound is False and not errors([f for f in verdict.findings if f.check == "waits"]):
-        _deadlock(claim, links, graph, verdict)
+        _deadlock(claim, graph, verdict)
     return verdict
 
 
-def _deadlock(claim: Claim, links: Connections, graph: Graph, verdict: ProofVerdict) -> bool:
-    stop = hang(claim.code, links, graph)
+def _deadlock(claim: Claim, graph: Graph, verdict: ProofVerdict) -> bool:
+    stop = hang(claim.code, graph)
     depth = claim.code.protocol.fifo_operations
     fifo = f"with FIFOs of {depth} operations ({claim.code.protocol})"
     if stop is None:
@@ -110,9 +110,9 @@ def _deadlock(claim: Claim, links: Connections, graph: Graph, verdict: ProofVerd
     return verdict.step(claim.hangs(stop), "deadlock", text)
 
 
-def _orders(claim: Claim, links: Connections, graph: Graph, verdict: ProofVerdict) -> None:
+def _orders(claim: Claim, graph: Graph, verdict: ProofVerdict) -> None:
     """Deadlock, then races and the result in every placement."""
-    if not _deadlock(claim, links, graph, verdict):
+    if not _deadlock(claim, graph, verdict):
         return
     edges = levels(graph)
     if len(edges.order) < graph.size:

@@ -17,16 +17,19 @@ from weft.dsl.base.jit import worth_compiling
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.program import BUFFERS, Code, Program
+from weft.dsl.nouns.program import Code, Program
 
+from ..judge.events import Control, MessageShape, assemble
 from . import kernel
 from .interleave import POLICIES, Interleaving, Traces, explain, interleave, unread
 from .layout import BufferLayout, Data, data, layout, number_type, poison, unfit
-from .machine import Control, MessageShape, assemble
 from .memory import BufferMemory, carried
 
 MOST_PLAIN = 100_000
 """Operations and elements moved by a process: from then on compiled loops do it."""
+
+MOST_SCRATCH = 32768 + 72
+"""Chunks of scratch of a rank: offsets in files have 16 bits, what lies further none addresses."""
 
 MOST_OPERATIONS = 20_000_000
 """A program with more operations in one run is refused."""
@@ -64,7 +67,8 @@ def execute(
         UserError: an unknown data type; in place makes no sense for this collective.
     """
     shape = shape or MessageShape()
-    place = layout(collective, code.chunks[:, 2], in_place=in_place, padded=padded)
+    scratch = np.minimum(code.chunks[:, 2], MOST_SCRATCH)
+    place = layout(collective, scratch, in_place=in_place, padded=padded)
     problem = unfit(code, place)
     if problem:
         return Execution(False, problem)
@@ -114,7 +118,7 @@ def _compare(
             same = memory.rows[value.kept].view(bits) == value.before[value.kept].view(bits)
             if not same.all():
                 row = int(value.kept[np.argmin(same.all(axis=1))])
-                return f"{_place_name(place, row)} was overwritten: the input must not change"
+                return f"{place.name(row)} was overwritten: the input must not change"
     return None
 
 
@@ -126,18 +130,9 @@ def _difference(place: BufferLayout, value: Data, found: AnyArray) -> str:
     unwritten = np.isnan(got) if kind.kind == "f" else got == poison(kind)
     shown = "was never written, or from what was not" if unwritten else f"is {got}"
     return (
-        f"{_place_name(place, int(value.rows[row]))} element {element} {shown}; expected {want} "
+        f"{place.name(int(value.rows[row]))} element {element} {shown}; expected {want} "
         f"({int(wrong.any(axis=1).sum())} of {len(wrong)} chunks are wrong, {value.before.dtype})"
     )
-
-
-def _place_name(place: BufferLayout, row: int) -> str:
-    """``rank 1 o[3]`` for a row of memory."""
-    inside = (place.base <= row) & (row < place.base + place.size)
-    if place.in_place:
-        inside[:, 0] &= ~inside[:, 1]
-    rank, buffer = (int(i) for i in np.argwhere(inside)[0])
-    return f"rank {rank} {BUFFERS[buffer]}[{row - int(place.base[rank, buffer])}]"
 
 
 def run_program(

@@ -15,11 +15,10 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.jit import fast, watched
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import READS_SRC, WRITES_DST
 
+from ..judge.events import Control, touched
 from . import kernel
 from .layout import BufferLayout
-from .machine import Control
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "earliest")
 """Policies that pick the next block: any, for one operation; any, for a few; any, as far as it
@@ -88,7 +87,7 @@ def _reason(machine: Control, run: Interleaving, block: int) -> tuple[int, str]:
         other = counter - flags
         return other, f"a flag of {_position(machine, run, other)}"
     number, waits_for_slot = divmod(counter, 2)
-    source, target, channel = next(k for k, v in machine.connections.items() if v == number)
+    source, target, channel = machine.connections[number].tolist()
     ends = machine.recv_on if waits_for_slot else machine.send_on
     other = next(iter(np.flatnonzero(ends == number).tolist()), -1)
     where = _position(machine, run, other) if other >= 0 else "a block that does not exist"
@@ -109,7 +108,9 @@ def _position(machine: Control, run: Interleaving, block: int) -> str:
 
 def unread(machine: Control, run: Interleaving) -> str | None:
     """Return a text on a message that was not received, or None."""
-    for (source, target, channel), number in machine.connections.items():
+    named = np.concatenate([machine.send_on, machine.recv_on])
+    for number in dict.fromkeys(named[named >= 0].tolist()):
+        source, target, channel = machine.connections[number].tolist()
         sent, received = run.counters[2 * number : 2 * number + 2].tolist()
         if sent != received:
             return (
@@ -180,25 +181,12 @@ def _pairs(machine: Control, place: BufferLayout) -> tuple[Ints, Ints] | None:
 def _accesses(machine: Control, place: BufferLayout) -> tuple[Ints, Ints, Ints]:
     """Columns of operation, cell (chunk and iteration) and whether it is written."""
     code, o = machine.code, machine.operations
-    rank = code.block_rank[o.block]
-    source = place.base[rank, code.src_buffer[o.transfer]]
-    target = place.base[rank, code.dst_buffer[o.transfer]]
-    others = np.diff(code.more_start)[o.transfer]
-    owner = np.repeat(np.arange(len(o)), others)
-    extra = np.arange(len(owner)) - np.repeat(np.cumsum(others) - others, others)
-    extra += code.more_start[o.transfer[owner]]
-    reads = np.flatnonzero(READS_SRC[code.op[o.transfer]])
-    writes = np.flatnonzero(WRITES_DST[code.op[o.transfer]])
-    who = np.concatenate([reads, owner, writes])
-    row = np.concatenate(
-        [
-            source[reads] + code.src_offset[o.transfer[reads]],
-            source[owner] + code.more_offset[extra],
-            target[writes] + code.dst_offset[o.transfer[writes]],
-        ]
-    )
-    written = np.repeat([0, 1], [len(reads) + len(owner), len(writes)])
+    sides = touched(code, o)
+    who = np.concatenate([at for at, _, _ in sides])
+    buffer, first = (np.concatenate([side[k] for side in sides]) for k in (1, 2))
+    row = place.base[code.block_rank[o.block[who]], buffer] + first
+    written = np.repeat([0, 0, 1], [len(at) for at, _, _ in sides])
     count = o.count[who]
     chunk = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    who, row, written = (np.repeat(x, count) for x in (who, row + o.first[who], written))
+    who, row, written = (np.repeat(x, count) for x in (who, row, written))
     return who, (row + chunk) * machine.shape.iterations + o.iteration[who], written

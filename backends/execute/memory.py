@@ -11,9 +11,9 @@ from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.jit import fast
 from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST
 
+from ..judge.events import Control
 from . import kernel
 from .layout import BufferLayout
-from .machine import Control
 
 
 def carried(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -15,7 +15,6 @@ from right import RIGHT
 from wrong import mistakes
 
 from weft.backends.check.checker import report_program
-from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.findings import FATES, Severity, errors
 from weft.backends.check.graph import expand, find_cycle
@@ -133,17 +132,16 @@ def test_a_quarter_of_the_payload_for_rooted_collectives() -> None:
 @given(networks())
 def test_what_hangs_at_some_size_hangs_at_all_larger_ones(text: str) -> None:
     listing = code_of(read_msccl_xml(text))
-    links = connect(listing)
-    plain = expand(listing, links)
+    plain = expand(listing)
     if waits(listing, plain):
         return
     longest = int(listing.count.max(initial=1))
     hangs = [
-        find_cycle(expand(listing, links, merge=m, iterations=n)) is not None
+        find_cycle(expand(listing, merge=m, iterations=n)) is not None
         for m in range(1, longest + 1)
         for n in (1, 10)
     ]
-    stop = hang(listing, links, plain)
+    stop = hang(listing, plain)
     assert hangs == sorted(hangs, reverse=True)
     assert sum(hangs) == 2 * (stop.merge if stop else 0)
 
