@@ -10,8 +10,8 @@ from weft.backends.check.accesses import accesses
 from weft.backends.check.bounds import CallerBuffers, buffers_of_program
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import FULL, _suspects, _unordered, levels
+from weft.backends.execute.execute import BufferMemory
 from weft.backends.execute.layout import data, layout
-from weft.backends.execute.memory import BufferMemory
 from weft.backends.formats.msccl.check import buffers_of_xml
 from weft.backends.formats.msccl.read import collective_of, read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of

@@ -30,9 +30,8 @@ from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.findings import Finding, errors
 from weft.backends.check.graph import Edge, expand, find_cycle
 from weft.backends.check.races import levels, races
-from weft.backends.execute.interleave import POLICIES, interleave
+from weft.backends.execute.execute import POLICIES, BufferMemory, interleave
 from weft.backends.execute.layout import layout
-from weft.backends.execute.memory import BufferMemory
 from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
@@ -309,7 +308,7 @@ def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
         reach = (reach.astype(np.int64) @ reach) > 0
     cells: dict[tuple[object, ...], list[tuple[int, bool]]] = {}
     for k in range(n):
-        t, piece = int(graph.transfer[k]), int(graph.piece[k])
+        t, piece = int(graph.transfer[k]), int(graph.operations.first[k])
         rank, op = int(listing.block_rank[graph.block()[k]]), OPS[listing.op[t]]
         sides = (
             (op.reads_src, listing.src_buffer[t], listing.src_offset[t], False),
