@@ -14,7 +14,10 @@ from weft.backends.compile.compile import lower_schedule
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
 
-HEAD = 'name="x" proto="Simple" nchannels="1" nchunksperloop="9" ngpus="2" coll="custom"'
+HEAD = (
+    'name="x" proto="Simple" nchannels="1" nchunksperloop="9" ngpus="2" coll="custom" '
+    'inplace="0" outofplace="1" minBytes="0" maxBytes="1"'
+)
 STEP = (
     '<step s="{}" type="{}" srcbuf="i" srcoff="0" dstbuf="o" dstoff="{}" '
     'cnt="1" depid="-1" deps="-1" hasdep="0"/>'
