@@ -1,10 +1,9 @@
-"""Code prepared for execution: operations, their conditions, and their effects.
+"""Events of a program: operations, their conditions, and their effects, in columns.
 
-Control and data are apart. **Control**: an operation needs some counters to have reached values
-(messages sent and received on a connection, the flag of a thread block) and sets some when it is
-done: the bounded FIFOs and the flags of the runtime, taken literally. **Data** (:mod:`.memory`):
-the k-th message of a connection is always in slot k mod depth, so that an order of operations can
-be replayed on data of any type. All of it lies in columns, for the loops of :mod:`.kernel`.
+An operation needs some counters to have reached values (messages sent and received on a connection,
+the flag of a thread block) and sets some when it is done: the bounded FIFOs and the flags of the
+runtime, taken literally. Program order is position. The checker reads its graph from this, the
+interpreter draws orders from it; the k-th message of a connection is always in slot k mod depth.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.layers import ranges
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import NOP, RECEIVES, SENDS, Code
+from weft.dsl.nouns.program import NOP, READS_SRC, RECEIVES, SENDS, WRITES_DST, Code
 
 _STRIDE = 1 << 17
 """Bools are compared as (iteration, step); a step number has 16 bits."""
@@ -89,7 +89,8 @@ class Control:
         begin, end: delimit the operations of each block.
         needs, effects: (counter, least value) and (counter, new value) of each operation.
         counters: their initial values: sent and received per connection, then flags.
-        connections: (source, destination, channel) → number; ``depth`` of their FIFOs.
+        connections: shape (·, 3), source, destination and channel of each, in ascending order;
+            ``depth`` of their FIFOs.
         send_on, recv_on: the connection each block sends to and takes from, or -1.
     """
 
@@ -101,32 +102,33 @@ class Control:
     needs: CounterPairs
     effects: CounterPairs
     counters: Ints
-    connections: dict[tuple[int, int, int], int]
+    connections: Ints
     send_on: Ints
     recv_on: Ints
     depth: int
 
 
+def connect(code: Code) -> tuple[Ints, Ints, Ints]:
+    """Number the connections that some block names: a table of (source, destination, channel), and
+    of each block the number of the one it sends to, and takes from (-1: none).
+    """
+    rank, channel = code.block_rank, code.block_channel
+    out = np.stack([rank, code.block_send, channel], axis=1)
+    into = np.stack([code.block_recv, rank, channel], axis=1)
+    sends, receives = code.block_send >= 0, code.block_recv >= 0
+    ends, index = np.unique(
+        np.concatenate([out[sends], into[receives]]), axis=0, return_inverse=True
+    )
+    index = index.reshape(-1)
+    send_on, recv_on = np.full((2, code.blocks), -1, np.int64)
+    send_on[sends] = index[: int(sends.sum())]
+    recv_on[receives] = index[int(sends.sum()) :]
+    return ends.reshape(-1, 3), send_on, recv_on
+
+
 def assemble(code: Code, shape: MessageShape) -> Control:
     """Return the control of a code for one way of cutting the message. O(operations)."""
-    connections: dict[tuple[int, int, int], int] = {}
-
-    def connection(source: int, target: int, channel: int) -> int:
-        if source < 0 or target < 0:
-            return -1
-        return connections.setdefault((source, target, channel), len(connections))
-
-    heads = list(
-        zip(
-            code.block_rank.tolist(),
-            code.block_send.tolist(),
-            code.block_recv.tolist(),
-            code.block_channel.tolist(),
-            strict=True,
-        )
-    )
-    send_on = np.array([connection(r, send, ch) for r, send, _, ch in heads], np.int64)
-    recv_on = np.array([connection(recv, r, ch) for r, _, recv, ch in heads], np.int64)
+    connections, send_on, recv_on = connect(code)
     flags, depth = 2 * len(connections), code.protocol.fifo_operations
     operations = _operations(code, shape)
     bounds = np.searchsorted(operations.block, np.arange(code.blocks + 1))
@@ -201,7 +203,7 @@ def _needs(
         (
             (
                 owner,
-                flags + code.wait_block[row],
+                np.where(code.wait_block[row] < 0, -1, flags + code.wait_block[row]),
                 o.iteration[owner] * _STRIDE + code.wait_flag[row],
             ),
             (takes, 2 * recv_on[o.block[takes]], o.into[takes] + 1),
@@ -236,3 +238,20 @@ def _pairs(operations: int, parts: tuple[tuple[Ints, Ints, Ints], ...]) -> Count
     order = np.argsort(owner, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=operations))])
     return CounterPairs(start, counter[order], value[order])
+
+
+Touched = tuple[Ints, Ints, Ints]
+"""Columns: operation, buffer, first chunk."""
+
+
+def touched(code: Code, o: ControlOperations) -> tuple[Touched, Touched, Touched]:
+    """Return what operations read, what sums read besides, and what operations write."""
+    t = o.transfer
+    src, dst = (np.flatnonzero(does[code.op[t]]) for does in (READS_SRC, WRITES_DST))
+    number = np.diff(code.more_start)[t]
+    owner, more = np.repeat(np.arange(len(o)), number), ranges(code.more_start[t], number)
+    return (
+        (src, code.src_buffer[t[src]], code.src_offset[t[src]] + o.first[src]),
+        (owner, code.src_buffer[t[owner]], code.more_offset[more] + o.first[owner]),
+        (dst, code.dst_buffer[t[dst]], code.dst_offset[t[dst]] + o.first[dst]),
+    )

@@ -6,10 +6,13 @@ is the group's number and one bit per contribution of the group.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Words, distinct_values
 from weft.dsl.base.components import components
+from weft.dsl.base.layers import Successors, layers, ranges
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
@@ -121,12 +124,8 @@ def wanted_of(collective: Collective) -> WantedValues:
     """Return the pre- and postcondition as values. O(entries + distinct sums × ranks)."""
     c = collective
     group = _groups(c)
-    pairs = distinct_values(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
-    chunk, which = np.divmod(pairs, len(c.contributions))
-    sets = [np.array(sorted(s), np.int64) for s in c.contributions]
-    sizes = np.array([len(s) for s in sets], np.int64)[which]
-    rank = np.concatenate([sets[i] for i in which.tolist()] or [np.zeros(0, np.int64)])
-    owner = np.repeat(np.arange(len(pairs)), sizes)
+    pairs, owner, rank = members(c)
+    chunk = pairs // len(c.contributions)
     contribution = chunk[owner] * c.ranks + rank
     names, index = np.unique(contribution, return_inverse=True)
     # The bit of a contribution: its place among those of its group.
@@ -141,7 +140,7 @@ def wanted_of(collective: Collective) -> WantedValues:
     table = Values(group[chunk], bits)
 
     def of(p: Placement) -> Values:
-        return table.take(np.searchsorted(pairs, _keys(c, p)))
+        return table.take(np.searchsorted(pairs, keys(c, p)))
 
     place = c.post.ranks.astype(np.int64) << 32 | c.post.offsets
     order = np.argsort(place, kind="stable")
@@ -159,8 +158,33 @@ def wanted_of(collective: Collective) -> WantedValues:
     )
 
 
-def _keys(c: Collective, p: Placement) -> Ints:
+def keys(c: Collective, p: Placement) -> Ints:
+    """Return the number of the sum, a chunk's and a set's, that each entry holds."""
     return p.chunks.astype(np.int64) * len(c.contributions) + p.sets
+
+
+def members(c: Collective) -> tuple[Ints, Ints, Ints]:
+    """Return the sums in use, ascending, and what they sum: the position of the sum, and a rank."""
+    pairs = distinct_values(np.concatenate([keys(c, c.pre), keys(c, c.post)]))
+    which = pairs % len(c.contributions)
+    sets = [np.array(sorted(s), np.int64) for s in c.contributions]
+    sizes = np.array([len(s) for s in sets], np.int64)[which]
+    rank = np.concatenate([sets[i] for i in which.tolist()] or [np.zeros(0, np.int64)])
+    return pairs, np.repeat(np.arange(len(pairs)), sizes), rank
+
+
+def waves(start: Ints, term: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Yield nodes whose terms are known, those terms, and how many each has, as deep as it goes.
+
+    ``term[start[i]:start[i + 1]]``: what node i sums, nodes or (beyond their number) given values.
+    """
+    size, number = len(start) - 1, np.diff(start)
+    owner = np.repeat(np.arange(size), number)
+    inner = term < size
+    for layer in layers(Successors.of(size, term[inner], owner[inner])):
+        some = layer[number[layer] > 0]
+        if len(some):
+            yield some, term[ranges(start[some], number[some])], number[some]
 
 
 def _groups(c: Collective) -> Ints:

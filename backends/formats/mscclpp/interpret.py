@@ -12,9 +12,11 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective, Kind, make
 
-from ....execute.execute import Execution
-from ....execute.layout import BufferLayout, Data, data, layout, number_type
-from ..plan.model import (
+from ...execute.execute import Execution
+from ...execute.layout import BufferLayout, Data, data, layout, number_type
+from .events import Unfit
+from .machine import LATENESS, POLICIES, PlanMachine, PlanMemory
+from .plan.model import (
     MOST_CHUNKS,
     Channel,
     ExecutionPlan,
@@ -26,10 +28,7 @@ from ..plan.model import (
     ThreadBlock,
     chunk_units,
 )
-from ..plan.read import read_plan
-from .assemble import Unfit
-from .machine import LATENESS, POLICIES, PlanMachine
-from .memory import PlanMemory
+from .plan.read import read_plan
 
 LAUNCHES = 3
 """Launches in a row: double scratch comes round to its first half again."""
