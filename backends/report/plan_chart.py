@@ -12,8 +12,7 @@ from weft.dsl.nouns.workload_plan import PlanPiece, WorkloadPlan
 from weft.synth.ordering.plan import graph_of
 from weft.synth.ordering.tasks import GPU, TaskGraph
 
-from .scale import OKABE_ITO
-from .svg import GanttRow, SvgPart, gantt_piece
+from .svg import OKABE_ITO, GanttRow, SvgPart, gantt_piece
 from .trace import TraceFile, lanes
 
 MOST_ROWS = 64

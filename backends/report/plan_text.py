@@ -1,15 +1,22 @@
-"""Texts and facts of plans of workloads."""
+"""Texts and facts of plans: of a workload in time, of collectives at once, of jobs in turn."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import count, facts, microseconds, number, table
 from weft.dsl.nouns.workload_plan import PlanProofStep, WorkloadPlan
+from weft.synth.fabric.occupancy import resource_name
 from weft.synth.ordering.plan import SHARED, graph_of
+
+if TYPE_CHECKING:
+    from weft.synth.joint.times import CollectiveTimes
+    from weft.synth.ordering.jobs import SharedJobs
+    from weft.synth.planning.alone import AloneBound
+    from weft.synth.planning.joint_plan import JointPlan
 
 MOST_NAMES = 6
 """Operations of a path that are named; of longer ones the middle is left out."""
@@ -193,3 +200,214 @@ def plan_facts(plan: WorkloadPlan) -> dict[str, Any]:
         "order": list(plan.order),
         "remarks": list(plan.remarks),
     }
+
+
+def class_ends(times: CollectiveTimes, plan: JointPlan) -> dict[str, float]:
+    """Return when the last collective of each class is done, in µs."""
+    asked = [one for one in times.demands if one.parts]
+    found: dict[str, float] = {}
+    for one, end in zip(asked, plan.ends, strict=True):
+        name = one.operation.class_name
+        found[name] = max(end, found.get(name, 0.0))
+    return found
+
+
+def bound_facts(times: CollectiveTimes, alone: AloneBound | None) -> dict[str, Any]:
+    """Return the bound: of the rates of all together, or of one operation alone where that is more.
+
+    In the latter case ``rates`` is the former, which leaves latency out.
+    """
+    joint = times.joint
+    prices = {
+        resource_name(times.topology, row): price for row, price in enumerate(joint.prices) if price
+    }
+    proof = {"kind": "prices", "text": times.sentence, "prices": prices}
+    rates = {"us": number(float(joint.us)), "exact_us": str(joint.us)}
+    found = {**rates, "optimum_us": number(joint.value_us), "certificate": proof}
+    if alone is None:
+        return found
+    own = alone.certificate
+    return {
+        "us": number(float(alone.us)),
+        "exact_us": str(alone.us),
+        "optimum_us": None,
+        "certificate": {
+            "kind": own.kind,
+            "operation": alone.name,
+            "text": own.text,
+            "data": own.data,
+        },
+        "rates": found,
+    }
+
+
+def joint_facts(
+    times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None, file: str | None
+) -> dict[str, Any]:
+    """Return the keys of ``weft plan --json``."""
+    ends = class_ends(times, plan) if plan else {}
+    classes = [
+        {
+            "name": one.name,
+            "alone_us": number(float(one.alone_us)),
+            "end_us": number(ends[one.name]) if one.name in ends else None,
+        }
+        for one in times.classes
+    ]
+    return {
+        "bound": bound_facts(times, alone),
+        "value": number(plan.us) if plan else None,
+        "alone_us": number(max(float(one.alone_us) for one in times.classes)),
+        "sequence_us": number(float(times.sequence_us)),
+        "together_us": number(times.together_us),
+        "gains": times.gains(),
+        "classes": classes,
+        "way": plan.way if plan else None,
+        "file": file,
+    }
+
+
+def joint_text(times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None) -> str:
+    """Return the answer of ``weft plan`` for people."""
+    joint = times.joint
+    least = float(joint.us if alone is None else alone.us)
+    ends = class_ends(times, plan) if plan else {}
+    rows = [
+        (
+            one.name,
+            len(one.which),
+            f"{float(one.alone_us):,.1f}",
+            f"{ends[one.name]:,.1f}" if plan else "-",
+        )
+        for one in times.classes
+    ]
+    rates = "" if alone is None else ", latency left out"
+    told = f"{float(joint.us):,.3f} µs for all together, latency left out"
+    if alone is None:
+        head = [("bound", told), ("", times.sentence)]
+    else:
+        head = [
+            ("bound", f"{least:,.3f} µs for {alone.name} alone, with latency"),
+            ("", alone.certificate.text),
+            ("rates", told),
+            ("", times.sentence),
+        ]
+    if plan:
+        above = f"{plan.us / least - 1:.2%} above the bound, by {plan.way}"
+        head.append(("plan", f"{plan.us:,.3f} µs, {above}"))
+    head += [
+        ("in turn", f"{float(times.sequence_us):,.1f} µs, one class after another{rates}"),
+        ("at once", f"{times.together_us:,.1f} µs, each class by its own routes{rates}"),
+        ("gains", times.gains()),
+    ]
+    rows_text = table(("class", "groups", "alone µs", "done at µs"), rows)
+    return "\n".join([facts(head), rows_text])
+
+
+def shift_text(found: SharedJobs) -> str:
+    """Return shifts and iterations of the jobs, and how sure it is."""
+    shifts = found.shifts
+    rows = [
+        (
+            job.name,
+            microseconds(float(job.period)),
+            microseconds(float(shift)),
+            microseconds(before),
+            microseconds(after),
+        )
+        for job, shift, before, after in zip(
+            found.jobs, shifts.us, found.before_us, found.after_us, strict=True
+        )
+    ]
+    names = ("job", "period µs", "shift µs", "iteration before", "after")
+    return "\n\n".join(
+        [
+            table(names, rows),
+            facts(
+                [
+                    ("common period", f"{microseconds(float(shifts.common_us))} µs"),
+                    ("excess before", _excess(found, shifts.before)),
+                    ("excess", f"{_excess(found, shifts.excess)}, {_proof(found)}"),
+                    ("score", f"{float(shifts.score):.4g}"),
+                    ("drift", _drift(found)),
+                ]
+            ),
+            verdict(found),
+        ]
+    )
+
+
+def _excess(found: SharedJobs, us: Fraction) -> str:
+    return f"{float(us):,.6g} µs of {float(found.shifts.common_us):,.6g} µs"
+
+
+def _proof(found: SharedJobs) -> str:
+    if not found.shifts.excess:
+        return "so the jobs do not touch"
+    if found.shifts.optimal:
+        return "proved least"
+    return f"at least {float(found.shifts.bound):,.6g} µs is proved"
+
+
+def _drift(found: SharedJobs) -> str | None:
+    drift = found.shifts.drift_us
+    if drift is None:
+        return None
+    if not drift:
+        return "none: a job that is late at all meets another"
+    return f"a job may be late or early by {float(drift):,.6g} µs"
+
+
+def verdict(found: SharedJobs) -> str:
+    """Return in one sentence what shifts gain."""
+    shifts = found.shifts
+    if not shifts.by_resource:
+        return "the jobs share no resource: no shift is needed"
+    if not shifts.before:
+        return "the jobs do not touch even unshifted"
+    if not shifts.helps:
+        sure = "no shift helps" if shifts.optimal else "no shift was found that helps"
+        return f"{sure}: the excess stays {float(shifts.excess):,.6g} µs"
+    if shifts.excess:
+        rest = "no shift removes the rest" if shifts.optimal else "the rest was not removed"
+        return f"shifts help, and {rest}: {float(shifts.excess):,.6g} µs"
+    return "it holds while the periods stay as told: jobs that drift meet again"
+
+
+def shift_facts(found: SharedJobs) -> dict[str, Any]:
+    """Return the object of ``--json``."""
+    shifts = found.shifts
+    data: dict[str, Any] = {
+        "jobs": [
+            {
+                "name": job.name,
+                "period_us": number(job.period),
+                "shift_us": number(shift),
+                "iteration_before_us": number(before),
+                "iteration_us": number(after),
+            }
+            for job, shift, before, after in zip(
+                found.jobs, shifts.us, found.before_us, found.after_us, strict=True
+            )
+        ],
+        "shifts": [number(shift) for shift in shifts.us],
+        "common_us": number(shifts.common_us),
+        "excess_before_us": number(shifts.before),
+        "excess_us": number(shifts.excess),
+        "bound_us": number(shifts.bound),
+        "optimal": shifts.optimal,
+        "helps": shifts.helps,
+        "score": number(shifts.score),
+        "drift_us": number(shifts.drift_us),
+        "resources": {name: number(us) for name, us in shifts.by_resource.items()},
+        "verdict": verdict(found),
+    }
+    if found.widths and set(shifts.by_resource) <= set(found.widths):
+        data["excess"] = number(_kilobytes(found))
+    return data
+
+
+def _kilobytes(found: SharedJobs) -> Fraction:
+    """Return the excess in GB/s times µs, that is in 1000 bytes."""
+    by_resource = found.shifts.by_resource.items()
+    return sum((us * found.widths[name] for name, us in by_resource), Fraction(0))

@@ -14,9 +14,8 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.schedule_time import simulate
 
 from ...ranks.recording import Call, load
-from ...report.dot import machine_dot
 from ...report.plan_chart import add_plan, plan_chart
-from ...report.svg import drawing, machine_piece, program_chart, schedule_chart
+from ...report.svg import drawing, machine_dot, machine_piece, program_chart, schedule_chart
 from ...report.trace import TraceFile
 from ...report.trace_check import require_sound
 from ...report.trace_runs import add_measured, add_program, add_schedule

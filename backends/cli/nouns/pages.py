@@ -14,14 +14,12 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.judge.verify import require_valid
 
 from ...formats.format import Requirements
-from ...report.html.bench_page import results_page
-from ...report.html.convergence import convergence_section
+from ...report.html.bench_page import convergence_section, results_page
 from ...report.html.library_page import library_page, plan_views
 from ...report.html.page import Make, byte_words
-from ...report.html.plan_page import plan_page
 from ...report.html.program_page import ShownProgram, program_page
 from ...report.html.schedule_page import Shown, frontier_page, pair_page, schedule_page
-from ...report.html.text_page import text_page, topology_page
+from ...report.html.text_page import plan_page, text_page, topology_page
 from ...report.text import topology_text
 from ..flags.files import ShowFlags
 from ..inputs.machines import is_library, on_machine, read_topology

@@ -18,8 +18,7 @@ from weft.synth.ordering.jobs import shared_jobs
 from weft.synth.ordering.judge import judged
 from weft.synth.ordering.plan import graph_of, plan_in_time
 
-from ...report.plan_text import plan_facts, plan_text
-from ...report.shift_text import shift_facts, shift_text
+from ...report.plan_text import plan_facts, plan_text, shift_facts, shift_text
 from ..flags.search import PlanFlags
 from ..inputs.workloads import machine_of_workload, workload_at
 from ..output.console import Console

@@ -30,8 +30,7 @@ from ..flags.search import PLACES, ResynthFlags
 from ..inputs.inputs import named_down
 from ..inputs.models import timed_machine
 from ..output.console import Console
-from ..work.tuning import TuningPool, check_library_output
-from .tune import finish, options_of, provenance
+from .tune import TuningPool, check_library_output, finish, options_of, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -19,7 +19,7 @@ from weft.synth.time.schedule_time import bus_factor
 
 from ...fleet.calibrate import RANGE, Calibration, MeasuredTime, Residual
 from ...fleet.calibrate import calibrate as fit
-from ...report.html.calibration_page import calibration_page
+from ...report.html.bench_page import calibration_page
 from ...report.html.page import render
 from ..flags.nested import TopoCalibrateFlags
 from ..inputs.inputs import restricted

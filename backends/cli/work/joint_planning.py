@@ -20,7 +20,7 @@ from weft.synth.joint.times import collective_times
 from weft.synth.ordering.tasks import TaskCost
 from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlan, JointPlanner
 
-from ...report.joint_text import joint_facts, joint_text
+from ...report.plan_text import joint_facts, joint_text
 from ..flags.search import ORDER_EFFORT, PlanFlags
 from ..inputs.machines import machine_line
 from ..output.console import Console

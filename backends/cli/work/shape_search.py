@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import number, table
 from weft.dsl.base.units import parse_bandwidth
 from weft.dsl.nouns.collective import ROOTED
 from weft.dsl.nouns.workload import COLLECTIVES, Workload, WorkloadOperation, kind_named
-from weft.synth.joint.shapes import ranked_shapes
+from weft.synth.joint.shapes import ShapeRanking, ranked_shapes
 
-from ...report.shapes_text import shapes_facts, shapes_text
 from ..flags.nested import TopoSearchFlags
 from ..inputs.workloads import workload_at
 from ..output.console import Console
@@ -66,3 +68,37 @@ def _asked(args: TopoSearchFlags) -> tuple[Workload, int]:
     if ranks < 2:
         raise UserError("a shape needs at least 2 GPUs")
     return workload, ranks
+
+
+def shapes_facts(found: ShapeRanking) -> dict[str, Any]:
+    """Return the keys of ``weft topo search --json``."""
+    best = found.shapes[0].us
+    rows = [
+        {
+            "topology": one.name,
+            "us": number(one.us),
+            "exact": str(one.us),
+            "over_best": round(float(one.us / best), 6),
+            "attained": one.exact,
+        }
+        for one in found.shapes
+    ]
+    rest = found.least_us
+    return {
+        "shapes": rows,
+        "looked_at": found.looked_at,
+        "others_us": None if rest is None else number(rest),
+    }
+
+
+def shapes_text(found: ShapeRanking) -> str:
+    """Return the answer of ``weft topo search`` for people."""
+    best = found.shapes[0].us
+    rows = [
+        (one.name, f"{float(one.us):,.1f}", f"{float(one.us / best):.3f}") for one in found.shapes
+    ]
+    lines = [table(("shape", "µs", "over best"), rows)]
+    left = found.looked_at - len(found.shapes)
+    if found.least_us is not None:
+        lines.append(f"{left} more take {float(found.least_us):,.1f} µs or more")
+    return "\n".join(lines)

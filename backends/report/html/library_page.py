@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from weft.dsl.base.files import parse_json
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.library import Library, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.program import Program, protocol_of
 from weft.dsl.nouns.runtime import MSCCL
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import Schedule, load
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
 
+from ...deploy.guide import TAKES, Guide, guide
+from ...deploy.launchers import PLACE as FOLDER
+from ...deploy.launchers import assigned
 from ...tune.library_model import library_choice, library_model, library_runtime
 from ...tune.variants import Variant, variant_of
+from ..back_ends import advice
 from ..plan_words import candidate_words, idea_words, source_of
-from .assumed import assumed_section
-from .back_ends import back_end_section
 from .chart import Series
 from .curves import size_charts
-from .deploy import deploy_section
 from .lanes import MOST_BARS
 from .machine import machine_map
-from .page import byte_words, figure, microseconds
+from .page import byte_words, figure, fitted, microseconds
 from .schedule import Look
 from .schedule_page import Shown, compiled, view_of
-from .sheet import Facts, head, provenance_facts, sheet, tile, views_section
+from .sheet import Facts, assumed_section, head, provenance_facts, sheet, tile, views_section
 
 MOST_BASELINES = 4
 MOST_CANDIDATES = 30
@@ -385,3 +389,87 @@ def _bound(one: Tuned, number: int) -> Facts | None:
         "part": "certificate",
         "parts": parts,
     }
+
+
+def back_end_section(topology: Topology) -> Facts:
+    """Return the table of back ends that fit a machine, the best first."""
+    fits = [one for one in advice(topology) if one.fits]
+    return {
+        "id": "backends",
+        "title": "Which back end",
+        "part": "table",
+        "head": ["--to", "runtime", "for programs in", "why"],
+        "rows": [
+            [
+                one.back_end.format,
+                one.back_end.runtime,
+                ", ".join(one.back_end.frameworks),
+                one.why,
+            ]
+            for one in fits
+        ],
+        "after": "The first that fits your framework is the one to begin with.",
+    }
+
+
+def deploy_section(library: Library) -> Facts:
+    """Return what makes a runtime use the library, with a place for its folder."""
+    found = guide(library, FOLDER)
+    rows = [
+        f"{one.loader.name}: {one.loader.title}\n  {TAKES[one.loader.format]}; {one.words}"
+        for one in found.runtimes
+    ]
+    parts = [("Which runtime", "\n".join(rows)), *_parts(found)]
+    notes = [
+        f"{FOLDER} is the path of this folder, where all hosts see it; weft deploy FOLDER prints "
+        "these lines with it, for mpirun, Slurm, torchrun and Kubernetes",
+        *found.notes,
+    ]
+    return {
+        "id": "deploy",
+        "title": "What next: make a runtime use it",
+        "part": "listing",
+        "open": True,
+        "parts": [{"title": title, "text": text} for title, text in parts],
+        "notes": [f"{note[:1].upper()}{note[1:]}." for note in notes],
+    }
+
+
+def _parts(found: Guide) -> list[tuple[str, str]]:
+    if found.settings is None:
+        return []
+    debug = " ".join(assigned(*one) for one in found.settings.loader.debug)
+    told = [
+        ("Settings", "\n".join(assigned(*one) for one in found.variables)),
+        ("Start with mpirun", found.launch["mpirun"]),
+        ("Was it used?", "\n".join([f"With {debug}:", *found.proof])),
+    ]
+    if found.tests:
+        told.append(("Before, after, and the proof", "\n".join(found.tests.values())))
+    return told
+
+
+REPORT = "report.html"
+"""File name of the library's page."""
+
+MOST_DRAWN = 128
+"""Largest number of ranks with a picture of each plan on the page; more take minutes."""
+
+
+def library_html(library: Library, texts: Mapping[str, str]) -> str:
+    """Return the library's page; ``texts``: its files by path in its folder."""
+
+    read: dict[str, Schedule] = {}  # plans of different sizes may have one schedule
+
+    def find(file: str) -> Schedule | None:
+        if library.topology.ranks > MOST_DRAWN or file not in texts:
+            return None
+        text = texts[file]
+        if text not in read:
+            found = load(parse_json(text, file), file)
+            same = found.topology.digest() == library.topology.digest()
+            read[text] = replace(found, topology=library.topology) if same else found
+        return read[text]
+
+    views = plan_views(library, find)
+    return fitted(lambda most: library_page(library, views, library.name, most))[1]

@@ -23,18 +23,17 @@ from weft.synth.time.runtime_model import RuntimeModel
 
 from ...compile.compile import CompileOptions, lower_schedule
 from ..model_numbers import schedule_remark
-from .assumed import assumed_section
 from .chart import ChartAxis, Series, chart
-from .compare import compare_section, difference_section
+from .code import listing
 from .curves import baselines, bound_curve, program_curve, schedule_curve
 from .lanes import MOST_BARS
-from .listing import listing
 from .machine import machine_map
 from .page import byte_words, figure, microseconds, share
-from .program import program_lanes, record, spent_facts
-from .schedule import Look, schedule_view
+from .program_page import program_lanes, record, spent_facts
+from .schedule import Look, compare_section, difference_section, schedule_view
 from .sheet import (
     Facts,
+    assumed_section,
     certificate_section,
     curves_section,
     head,

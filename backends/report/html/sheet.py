@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft import __version__
 from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds
+from weft.synth.time.runtime_model import RuntimeModel
 
+from ..model_numbers import assumed_numbers, numbers_of
 from .chart import Series
 from .curves import size_charts, size_table
 from .page import byte_words, microseconds
@@ -155,3 +158,25 @@ def listing_section(facts: Facts | None, title: str = "Program") -> Facts | None
     if facts is None or not (facts["parts"] or facts["notes"]):
         return None
     return {"id": "program", "title": title, "part": "listing", "open": False, **facts}
+
+
+def assumed_section(model: RuntimeModel, protocols: Collection[Protocol]) -> Facts | None:
+    """Return the assumed numbers of some protocols; None where a model has none and no remarks."""
+    numbers = assumed_numbers(model, protocols)
+    if not numbers and not model.remarks:
+        return None
+    others = len(numbers_of(model, protocols)) - len(numbers)
+    after = [f"{one[:1].upper()}{one[1:]}." for one in model.remarks]
+    if others:
+        after.append(
+            f"The {others} other numbers are given, published, or fitted to published times: "
+            "weft topo show -v lists them with their sources."
+        )
+    return {
+        "id": "assumed",
+        "title": "What the times of programs assume",
+        "part": "table",
+        "head": ["number", "value", "why", "replaced by"],
+        "rows": [[x.key, f"{float(x.value):g}", x.source, x.replaced_by] for x in numbers],
+        "after": " ".join(after),
+    }

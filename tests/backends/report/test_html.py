@@ -14,13 +14,11 @@ from pages import classic, library, sharing, written
 
 from weft.backends.cli import main
 from weft.backends.compile.compile import lower_schedule
-from weft.backends.report.html.chunks import runs
-from weft.backends.report.html.code import chunks_moved
-from weft.backends.report.html.convergence import convergence_section
+from weft.backends.report.html.bench_page import convergence_section
+from weft.backends.report.html.code import chunks_moved, runs, same_ranks
 from weft.backends.report.html.curves import baselines
 from weft.backends.report.html.lanes import CELLS, TICKS, Bars, LaneRow, density, lane
 from weft.backends.report.html.library_page import library_page, middle, size_words
-from weft.backends.report.html.listing import same_ranks
 from weft.backends.report.html.page import (
     BUDGETS,
     LARGEST,
