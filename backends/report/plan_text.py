@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.tables import count, facts, microseconds, number, table
+from weft.dsl.base.tables import count, facts, microseconds, number
 from weft.dsl.nouns.workload_plan import PlanProofStep, WorkloadPlan
 from weft.synth.fabric.occupancy import resource_name
 from weft.synth.ordering.plan import SHARED, graph_of
+
+from .report import shown
 
 if TYPE_CHECKING:
     from weft.synth.joint.times import CollectiveTimes
@@ -39,16 +41,11 @@ def plan_text(plan: WorkloadPlan) -> str:
             *((label, _against(plan, us, how)) for label, us, how in _others(plan)),
         ]
     )
-    rows = [
-        (one["name"], one["operations"], microseconds(one["alone_us"]), microseconds(one["end_us"]))
-        for one in class_times(plan)
-    ]
-    parts = [head]
-    if rows:
-        names = ("class", "operations", "alone µs", "ends µs")
-        parts.append(table(names, rows[:MOST_ORDER]))
-    if len(rows) > MOST_ORDER:
-        parts.append(f"… and {len(rows) - MOST_ORDER} more classes")
+    classes = class_times(plan)
+    columns = ("class:name", "operations:operations", "alone µs:alone_us", "ends µs:end_us")
+    parts = [head, shown(classes[:MOST_ORDER], *columns) if classes else ""]
+    if len(classes) > MOST_ORDER:
+        parts.append(f"… and {len(classes) - MOST_ORDER} more classes")
     parts.append(_order_text(plan))
     parts += [f"note: {remark}" for remark in plan.remarks]
     return "\n\n".join(part for part in parts if part)
@@ -202,14 +199,21 @@ def plan_facts(plan: WorkloadPlan) -> dict[str, Any]:
     }
 
 
-def class_ends(times: CollectiveTimes, plan: JointPlan) -> dict[str, float]:
-    """Return when the last collective of each class is done, in µs."""
+def _classes(times: CollectiveTimes, plan: JointPlan | None) -> list[dict[str, Any]]:
+    """Return the µs of each class alone, and when its last collective is done in the plan."""
     asked = [one for one in times.demands if one.parts]
-    found: dict[str, float] = {}
-    for one, end in zip(asked, plan.ends, strict=True):
+    ends: dict[str, float] = {}
+    for one, end in zip(asked, plan.ends if plan else (), strict=plan is not None):
         name = one.operation.class_name
-        found[name] = max(end, found.get(name, 0.0))
-    return found
+        ends[name] = max(end, ends.get(name, 0.0))
+    return [
+        {
+            "name": one.name,
+            "alone_us": number(float(one.alone_us)),
+            "end_us": number(ends.get(one.name)),
+        }
+        for one in times.classes
+    ]
 
 
 def bound_facts(times: CollectiveTimes, alone: AloneBound | None) -> dict[str, Any]:
@@ -245,15 +249,6 @@ def joint_facts(
     times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None, file: str | None
 ) -> dict[str, Any]:
     """Return the keys of ``weft plan --json``."""
-    ends = class_ends(times, plan) if plan else {}
-    classes = [
-        {
-            "name": one.name,
-            "alone_us": number(float(one.alone_us)),
-            "end_us": number(ends[one.name]) if one.name in ends else None,
-        }
-        for one in times.classes
-    ]
     return {
         "bound": bound_facts(times, alone),
         "value": number(plan.us) if plan else None,
@@ -261,7 +256,7 @@ def joint_facts(
         "sequence_us": number(float(times.sequence_us)),
         "together_us": number(times.together_us),
         "gains": times.gains(),
-        "classes": classes,
+        "classes": _classes(times, plan),
         "way": plan.way if plan else None,
         "file": file,
     }
@@ -271,16 +266,11 @@ def joint_text(times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound
     """Return the answer of ``weft plan`` for people."""
     joint = times.joint
     least = float(joint.us if alone is None else alone.us)
-    ends = class_ends(times, plan) if plan else {}
     rows = [
-        (
-            one.name,
-            len(one.which),
-            f"{float(one.alone_us):,.1f}",
-            f"{ends[one.name]:,.1f}" if plan else "-",
-        )
-        for one in times.classes
+        {**row, "groups": len(one.which)}
+        for row, one in zip(_classes(times, plan), times.classes, strict=True)
     ]
+    columns = ("class:name", "groups:groups", "alone µs:alone_us:,.1f", "done at µs:end_us:,.1f")
     rates = "" if alone is None else ", latency left out"
     told = f"{float(joint.us):,.3f} µs for all together, latency left out"
     if alone is None:
@@ -300,29 +290,19 @@ def joint_text(times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound
         ("at once", f"{times.together_us:,.1f} µs, each class by its own routes{rates}"),
         ("gains", times.gains()),
     ]
-    rows_text = table(("class", "groups", "alone µs", "done at µs"), rows)
-    return "\n".join([facts(head), rows_text])
+    return "\n".join([facts(head), shown(rows, *columns)])
 
 
 def shift_text(found: SharedJobs) -> str:
     """Return shifts and iterations of the jobs, and how sure it is."""
     shifts = found.shifts
-    rows = [
-        (
-            job.name,
-            microseconds(float(job.period)),
-            microseconds(float(shift)),
-            microseconds(before),
-            microseconds(after),
-        )
-        for job, shift, before, after in zip(
-            found.jobs, shifts.us, found.before_us, found.after_us, strict=True
-        )
-    ]
-    names = ("job", "period µs", "shift µs", "iteration before", "after")
     return "\n\n".join(
         [
-            table(names, rows),
+            shown(
+                _jobs(found),
+                *("job:name", "period µs:period_us", "shift µs:shift_us"),
+                *("iteration before:iteration_before_us", "after:iteration_us"),
+            ),
             facts(
                 [
                     ("common period", f"{microseconds(float(shifts.common_us))} µs"),
@@ -335,6 +315,21 @@ def shift_text(found: SharedJobs) -> str:
             verdict(found),
         ]
     )
+
+
+def _jobs(found: SharedJobs) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": job.name,
+            "period_us": number(job.period),
+            "shift_us": number(shift),
+            "iteration_before_us": number(before),
+            "iteration_us": number(after),
+        }
+        for job, shift, before, after in zip(
+            found.jobs, found.shifts.us, found.before_us, found.after_us, strict=True
+        )
+    ]
 
 
 def _excess(found: SharedJobs, us: Fraction) -> str:
@@ -378,18 +373,7 @@ def shift_facts(found: SharedJobs) -> dict[str, Any]:
     """Return the object of ``--json``."""
     shifts = found.shifts
     data: dict[str, Any] = {
-        "jobs": [
-            {
-                "name": job.name,
-                "period_us": number(job.period),
-                "shift_us": number(shift),
-                "iteration_before_us": number(before),
-                "iteration_us": number(after),
-            }
-            for job, shift, before, after in zip(
-                found.jobs, shifts.us, found.before_us, found.after_us, strict=True
-            )
-        ],
+        "jobs": _jobs(found),
         "shifts": [number(shift) for shift in shifts.us],
         "common_us": number(shifts.common_us),
         "excess_before_us": number(shifts.before),

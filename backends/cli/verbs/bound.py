@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
-from weft.dsl.base.tables import exact, facts, microseconds, number, rounded, table
-from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.base.tables import exact, facts, number, rounded
+from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.bounds import ROOTED, binding, bounds
 from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.reached_rates import reached_rates, switches_json
+from ...report.report import shown
 from ..flags.search import BoundFlags
 from ..inputs.inputs import message_note, read_problem
 from ..nouns.noun import FileKind
@@ -135,7 +136,7 @@ def _text(
             ),
             ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
             ("tight", _tightness(bound) if algbw else None),
-            *(("", _rooted(one)) for one in (bound.rooted,) if one is not None),
+            ("", _rooted(bound.rooted) if bound.rooted else ""),
             *(("" if i else "switches", one) for i, one in enumerate(brought)),
             *(
                 ("with latency", _beyond(bound, one.certificate.text))
@@ -145,21 +146,11 @@ def _text(
     )
     parts = [head]
     if sizes:
-        rows = [
-            (
-                format_bytes(s["bytes"]),
-                microseconds(s["us"]),
-                s["algbw_GBps"],
-                s["certificate"]["kind"],
-            )
-            for s in sizes
-        ]
-        parts.append(table(("size", "at least µs", "at most GB/s", "by"), rows))
+        columns = ("size:bytes", "at least µs:us", "at most GB/s:algbw_GBps", "by:certificate.kind")
+        parts.append(shown(sizes, *columns))
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
-        shown = {one.certificate.text for one in bound.composite[-1:]}
-        parts += [
-            t for t, kind in used.items() if kind in ("composite", "reach") and t not in shown
-        ]
+        said = {one.certificate.text for one in bound.composite[-1:]}
+        parts += [t for t, kind in used.items() if kind in ("composite", "reach") and t not in said]
         parts += [remark] if remark else []
     return "\n\n".join(parts)
 

@@ -11,6 +11,7 @@ from weft.dsl.base.registry import PASSES, REGISTRIES, Registry
 from weft.dsl.base.spec import needed_options, option_texts, options_of, text_of
 from weft.dsl.base.tables import table
 
+from ...report.report import shown
 from ..flags.machines import ListFlags
 from ..output.console import Console, columns
 from ..output.exit_codes import Exit
@@ -30,20 +31,13 @@ def run(args: ListFlags, console: Console) -> int:
     entries = [describe(registry, name) for name in registry.names()]
     if args.kind == "passes":
         entries = _staged(entries)
-    rows = [
-        (
-            e["name"],
-            "yes" if e["available"] else "no",
-            e["summary"] if e["available"] else e["reason"],
-        )
-        for e in entries
-    ]
+    rows = [{**e, "told": e["summary"] if e["available"] else e["reason"]} for e in entries]
     details = [
         f"{e['name']}: " + "; ".join(filter(None, (", ".join(e["options"]), e["cites"])))
         for e in entries
         if e["options"] or e["cites"]
     ]
-    text = table(("name", "here", "what it is"), rows)
+    text = shown(rows, "name:name", "here:available", "what it is:told")
     if details:
         text += "\n\noptions and sources:\n  " + "\n  ".join(details)
     console.result(text, {"status": "ok", args.kind: entries})

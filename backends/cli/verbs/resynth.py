@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import count, microseconds, table
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.machines.failures import degraded, require_whole
 from weft.dsl.nouns.collective import Kind, make
@@ -22,6 +22,7 @@ from weft.synth.repair.best import repairs
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.grains import same_question
+from ...report.report import shown
 from ...tune.options import Warm, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune
@@ -295,20 +296,21 @@ def _losses(before: Tuned, after: Tuned) -> list[SlowdownAtSize]:
 def _loss_text(name: str, losses: list[SlowdownAtSize]) -> str:
     starts = any(x.start_us or x.was_start_us for x in losses)
     rows = [
-        (
-            format_bytes(x.bytes),
-            microseconds(x.was_us),
-            microseconds(x.us),
-            _more(x.us, x.was_us),
-            *((_more(x.us - x.start_us, x.was_us - x.was_start_us),) if starts else ()),
-            _more(x.bound_us, x.was_bound_us),
-            f"{x.us / x.bound_us:.2f}" if x.bound_us else "-",
-        )
+        {
+            **asdict(x),
+            "loss": _more(x.us, x.was_us),
+            **({"run": _more(x.us - x.start_us, x.was_us - x.was_start_us)} if starts else {}),
+            "rose": _more(x.bound_us, x.was_bound_us),
+            "over": x.us / x.bound_us if x.bound_us else None,
+        }
         for x in losses
     ]
-    without = ("without starts",) if starts else ()
-    head = ("size", "was µs", "is µs", "loss", *without, "bound rose", "over bound")
-    return f"{name}:\n{table(head, rows)}{_farther(losses)}"
+    text = shown(
+        rows,
+        *("size:bytes", "was µs:was_us", "is µs:us", "loss:loss", "without starts:run"),
+        *("bound rose:rose", "over bound:over:.2f"),
+    )
+    return f"{name}:\n{text}{_farther(losses)}"
 
 
 def _farther(losses: list[SlowdownAtSize]) -> str:

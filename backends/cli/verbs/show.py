@@ -8,11 +8,11 @@ from typing import Any
 
 from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.files import write_text
-from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import count, table
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import format_binary, format_bytes
 
 from ...report.html.page import fitted
+from ...report.report import shown
 from ...sweep.names import MANIFEST as SWEEP
 from ..flags.files import ShowFlags
 from ..nouns.noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
@@ -167,16 +167,7 @@ SHOWN = 100
 """Most letters of what a file is."""
 
 
-@dataclass(frozen=True, slots=True)
-class FolderFile:
-    """A file or folder in a folder: its kind (empty: none of weft's), and what it is."""
-
-    name: str
-    kind: str
-    about: str
-
-
-def folder_files(path: Path) -> tuple[list[FolderFile], int]:
+def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the files of a folder, and how many more there are.
 
     Raises:
@@ -190,21 +181,24 @@ def folder_files(path: Path) -> tuple[list[FolderFile], int]:
     return [_line(one) for one in shown[:MOST_FILES]], len(shown) - min(len(shown), MOST_FILES)
 
 
-def _line(path: Path) -> FolderFile:
+def _line(path: Path) -> dict[str, Any]:
+    """Return name, kind (None: none of weft's) and what a file is."""
     if path.is_dir():
         kind = "library" if (path / "library.json").is_file() else "folder"
-        return FolderFile(f"{path.name}/", kind, count(sum(1 for _ in path.iterdir()), "file"))
+        about = count(sum(1 for _ in path.iterdir()), "file")
+        return {"name": f"{path.name}/", "kind": kind, "about": about}
     try:
         size = path.stat().st_size
         if size > MOST_BYTES:
-            return FolderFile(path.name, "", f"{format_binary(size)}: weft show {path} reads it")
+            about = f"{format_binary(size)}: weft show {path} reads it"
+            return {"name": path.name, "kind": None, "about": about}
         subject = read_subject(str(path))
         text = subject.noun.show(subject)[0]
         about = " ".join(next(iter(text.splitlines()), "").split())
         about = about.removeprefix(subject.kind).strip() or about
-        return FolderFile(path.name, subject.kind, about[:SHOWN])
+        return {"name": path.name, "kind": subject.kind or None, "about": about[:SHOWN]}
     except (WeftError, OSError):
-        return FolderFile(path.name, "", "")
+        return {"name": path.name, "kind": None, "about": ""}
 
 
 def folder_text(path: Path) -> tuple[str, dict[str, Any]]:
@@ -213,8 +207,7 @@ def folder_text(path: Path) -> tuple[str, dict[str, Any]]:
     head = f"{path}: {count(len(found) + more, 'file')}"
     if (path / SWEEP).is_file():
         head += f", of a sweep: weft sweep -o {path} goes on with it"
-    rows = [(one.name, one.kind or "-", one.about) for one in found]
-    text = f"{head}\n\n{table(('name', 'kind', 'what it is'), rows)}" if rows else f"{head}"
-    text += f"\n… and {count(more, 'more file')}" if more else ""
-    data = [{"name": one.name, "kind": one.kind or None, "about": one.about} for one in found]
-    return text, {"files": data, "more": more}
+    if found:
+        head += "\n\n" + shown(found, "name:name", "kind:kind", "what it is:about")
+    head += f"\n… and {count(more, 'more file')}" if more else ""
+    return head, {"files": found, "more": more}

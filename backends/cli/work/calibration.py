@@ -9,7 +9,7 @@ from typing import Any
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import count, table
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.importers.nccl_tests import NcclTestsRun, read_run, require_warm, runs_in
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.parts import Medium
@@ -21,6 +21,7 @@ from ...fleet.calibrate import RANGE, Calibration, MeasuredTime, Residual
 from ...fleet.calibrate import calibrate as fit
 from ...report.html.bench_page import calibration_page
 from ...report.html.page import render
+from ...report.report import shown
 from ..flags.nested import TopoCalibrateFlags
 from ..inputs.inputs import restricted
 from ..inputs.machines import facts_of, machine_line, read_topology
@@ -62,7 +63,7 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
     if args.page is not None:
         write_text(args.page, render(calibration_page(facts)), force=args.force)
         console.say("Wrote", args.page)
-    console.result(_text(found), {**facts, "file": args.output})
+    console.result(_text(found, facts["sizes"]), {**facts, "file": args.output})
     return Exit.DONE
 
 
@@ -121,12 +122,13 @@ def _kind(name: str) -> Kind:
     return Kind(name)
 
 
-def _text(found: Calibration) -> str:
+def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:
     """Return the tables: fitted numbers, those that keep their default, times."""
     told = [(x.key, f"{x.value:.4g}", f"{x.default:.4g}", END * x.at_end) for x in found.told]
     told += [(x.key, "", f"{x.default:.4g}", f"kept: {x.why}") for x in found.untold]
-    rows = [_row(one) for one in found.residuals]
-    heads = ("collective", "size", "measured µs", "default µs", "fitted µs", "error", "what ran")
+    rows = [{**x, "error": "", "how": x["apart"]} if x["apart"] else x for x in sizes]
+    heads = ("collective:name", "size:bytes", "measured µs:us:.4g", "default µs:default_us:.4g")
+    heads += ("fitted µs:predicted_us:.4g", "error:error:+.0%", "what ran:how")
     before, after = found.error(fitted=False), found.error(fitted=True)
     apart = sum(bool(r.apart) for r in found.residuals)
     last = f"median error {before:.1%} with defaults, {after:.1%} as fitted"
@@ -136,22 +138,9 @@ def _text(found: Calibration) -> str:
         (
             table(("number", "fitted", "default", "remark"), told, columns())
             + "\nalpha, start and host in µs; reach and efficiency are parts of 1",
-            table(heads, rows, columns()),
+            shown(rows, *heads, width=columns()),
             last,
         )
-    )
-
-
-def _row(one: Residual) -> tuple[str, ...]:
-    error = f"{one.fitted_us / one.measured.us - 1:+.0%}"
-    return (
-        str(one.measured.kind),
-        format_bytes(one.measured.bytes),
-        f"{one.measured.us:.4g}",
-        f"{one.default_us:.4g}",
-        f"{one.fitted_us:.4g}",
-        "" if one.apart else error,
-        one.apart or one.how,
     )
 
 

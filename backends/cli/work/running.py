@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.files import write_text
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import count, microseconds, number, table
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.tables import count, number
 from weft.synth.time.schedule_time import SimulatedTime, bus_factor, simulate
 
 from ...check.checks import Check, checks_text
@@ -29,6 +28,7 @@ from ...ranks.nccl import run_on_gpus
 from ...ranks.recording import dumps, recorded
 from ...ranks.threads import run_threads
 from ...ranks.verdict import require_whole, results
+from ...report.report import shown
 from ..flags.files import REPEAT, RunFlags
 from ..inputs.machines import on_machine
 from ..nouns.noun import Subject, refuse_collective
@@ -204,8 +204,13 @@ def _told(
     good = all(check.ok for check in checks)
     if args.trace is not None:
         _write_recording(args.trace, plan, job, reports, args, console)
+    times = shown(
+        sizes,
+        *("size:bytes", "type:dtype", "µs:us", "least µs:least_us", "algbw GB/s:algbw_GBps"),
+        *("busbw GB/s:busbw_GBps", "predicted µs:predicted_us", "times:of_predicted:.1f"),
+    )
     console.result(
-        f"{checks_text(checks)}\n\n{_timed_text(sizes)}",
+        f"{checks_text(checks)}\n\n{times}",
         {
             "status": "ok" if good else "failed",
             "on": args.on,
@@ -306,21 +311,3 @@ def _entry(collective: Collective, one: CaseResult, predict: Predict) -> dict[st
         "of_predicted": number(one.median_us / predicted) if predicted else None,
         "ok": not one.wrong,
     }
-
-
-def _timed_text(sizes: Sequence[dict[str, Any]]) -> str:
-    rows = [
-        (
-            format_bytes(s["bytes"]),
-            s["dtype"],
-            microseconds(s["us"]),
-            microseconds(s["least_us"]),
-            s["algbw_GBps"],
-            s["busbw_GBps"],
-            "-" if s["predicted_us"] is None else microseconds(s["predicted_us"]),
-            "-" if s["of_predicted"] is None else f"{s['of_predicted']:.1f}",
-        )
-        for s in sizes
-    ]
-    head = ("size", "type", "µs", "least µs", "algbw GB/s", "busbw GB/s", "predicted µs", "times")
-    return table(head, rows)

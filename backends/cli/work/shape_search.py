@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.tables import number, table
+from weft.dsl.base.tables import number
 from weft.dsl.base.units import parse_bandwidth
 from weft.dsl.nouns.collective import ROOTED
 from weft.dsl.nouns.workload import COLLECTIVES, Workload, WorkloadOperation, kind_named
 from weft.synth.joint.shapes import ShapeRanking, ranked_shapes
 
+from ...report.report import shown
 from ..flags.nested import TopoSearchFlags
 from ..inputs.workloads import workload_at
 from ..output.console import Console
@@ -31,7 +32,7 @@ def search(args: TopoSearchFlags, console: Console) -> int:
     found = ranked_shapes(
         workload, ranks, args.degree, kinds=args.kinds, options=options, top=args.top
     )
-    facts = {
+    facts: dict[str, Any] = {
         "status": "ok",
         "ranks": ranks,
         "degree": args.degree,
@@ -39,7 +40,11 @@ def search(args: TopoSearchFlags, console: Console) -> int:
         **shapes_facts(found),
         "notes": notes,
     }
-    console.result(shapes_text(found), facts)
+    lines = [shown(facts["shapes"], "shape:topology", "µs:us:,.1f", "over best:over_best:.3f")]
+    if found.least_us is not None:
+        left = found.looked_at - len(found.shapes)
+        lines.append(f"{left} more take {float(found.least_us):,.1f} µs or more")
+    console.result("\n".join(lines), facts)
     return Exit.DONE
 
 
@@ -89,16 +94,3 @@ def shapes_facts(found: ShapeRanking) -> dict[str, Any]:
         "looked_at": found.looked_at,
         "others_us": None if rest is None else number(rest),
     }
-
-
-def shapes_text(found: ShapeRanking) -> str:
-    """Return the answer of ``weft topo search`` for people."""
-    best = found.shapes[0].us
-    rows = [
-        (one.name, f"{float(one.us):,.1f}", f"{float(one.us / best):.3f}") for one in found.shapes
-    ]
-    lines = [table(("shape", "µs", "over best"), rows)]
-    left = found.looked_at - len(found.shapes)
-    if found.least_us is not None:
-        lines.append(f"{left} more take {float(found.least_us):,.1f} µs or more")
-    return "\n".join(lines)
