@@ -28,8 +28,9 @@ LOOKS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
 def shown(entries: Sequence[Mapping[str, Any]], *columns: str, width: int = 0) -> str:
     """Return the table of some entries.
 
-    A key that none of several entries has makes no column; a cell is empty where its entry lacks it, and ``-`` for
-    None. ``a.b`` is the key ``b`` of the entry's object ``a``. ``width``: as of :func:`table`.
+    A key that none of several entries has makes no column; a cell is empty where its entry lacks
+    it, and ``-`` for None. ``a.b`` is the key ``b`` of the entry's object ``a``. ``width``: as of
+    :func:`table`.
     """
     kept = []
     for head, key, *look in (column.split(":") for column in columns):

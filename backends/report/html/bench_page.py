@@ -10,8 +10,8 @@ from weft.dsl.base.files import parse_json
 from weft.dsl.nouns.schedule import Schedule
 
 from .chart import ChartAxis, Series, chart, over_size
-from .page import byte_words, figure, microseconds
-from .sheet import Facts, head, sheet, tile
+from .page import byte_words, figure, microseconds, share
+from .sheet import Facts, charts_section, head, sheet, tile
 
 
 def results_page(data: Mapping[str, Any], name: str) -> Facts:
@@ -51,14 +51,7 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
     if bound is None and len(lines) > 1:
         charts.append(_against_best(lines))
     names = ["plan", what, *(["least"] if measured else []), "algbw", "busbw", *_more(data)]
-    section = {
-        "id": "sizes",
-        "title": f"Time over size, {what}",
-        "part": "charts",
-        "charts": charts,
-        "table": {"names": names, "rows": rows},
-        "after": "",
-    }
+    section = charts_section("sizes", f"Time over size, {what}", charts, names, rows)
     kind = "benchmark" if measured else "simulation"
     title = f"{data.get('collective', 'collective')} on {data.get('ranks', '?')} ranks, {what}"
     tiles = _tiles(data, what)
@@ -133,7 +126,7 @@ def _row(one: Mapping[str, Any]) -> list[str]:
         row.append(microseconds(float(one["least_us"])))
     row += [f"{figure(one['algbw_GBps'])} GB/s", f"{figure(one['busbw_GBps'])} GB/s"]
     if "of_bound" in one:
-        row.append("–" if one["of_bound"] is None else f"{100 * one['of_bound']:.1f} %")
+        row.append(share(one["of_bound"]))
     if "predicted_us" in one:
         row += [microseconds(float(one["predicted_us"])), f"{100 * float(one['error']):+.0f} %"]
     return row
@@ -144,8 +137,8 @@ def calibration_page(data: Mapping[str, Any]) -> Facts:
     sizes = data["sizes"]
     errors = data["median_error"]
     tiles = [
-        tile("median error, fitted", _share(errors["fitted"]), f"{len(sizes)} times"),
-        tile("median error, defaults", _share(errors["default"])),
+        tile("median error, fitted", share(errors["fitted"]), f"{len(sizes)} times"),
+        tile("median error, defaults", share(errors["default"])),
     ]
     facts = [
         ("topology", data["topology"]),
@@ -159,22 +152,12 @@ def calibration_page(data: Mapping[str, Any]) -> Facts:
     return sheet("calibration", title, [head(facts, tiles), _numbers(data), *sections])
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
 def _numbers(data: Mapping[str, Any]) -> Facts:
     """Return the section of the numbers: fitted ones, then those that keep their default."""
     rows = [[x["key"], f"{x['value']:.4g}", f"{x['default']:.4g}", ""] for x in data["fitted"]]
     rows += [[x["key"], "", f"{x['default']:.4g}", x["why"]] for x in data["kept"]]
-    return {
-        "id": "numbers",
-        "title": "Numbers",
-        "part": "charts",
-        "charts": [],
-        "table": {"names": ["fitted", "default", "kept because"], "first": "number", "rows": rows},
-        "after": "",
-    }
+    names = ("fitted", "default", "kept because")
+    return charts_section("numbers", "Numbers", [], names, rows, first="number")
 
 
 def _section(kind: str, sizes: Sequence[Mapping[str, Any]]) -> Facts:
@@ -188,20 +171,13 @@ def _section(kind: str, sizes: Sequence[Mapping[str, Any]]) -> Facts:
     curves += [Series(name, points) for name, points in lines.items()]
     left = [Series("measured", [(size, 1.0) for size in measured], "bound")]
     left += [Series(name, [(a, b / measured[a]) for a, b in x]) for name, x in lines.items()]
-    return {
-        "id": kind,
-        "title": f"{kind}: measured and predicted",
-        "part": "charts",
-        "charts": [
-            over_size("Time over message size", curves),
-            over_size("Predicted ÷ measured", left, unit="times measured", log=False),
-        ],
-        "table": {
-            "names": ["measured", "defaults", "fitted", "error", "what runs"],
-            "rows": [_calibrated_row(one) for one in sizes],
-        },
-        "after": "",
-    }
+    charts = [
+        over_size("Time over message size", curves),
+        over_size("Predicted ÷ measured", left, unit="times measured", log=False),
+    ]
+    names = ("measured", "defaults", "fitted", "error", "what runs")
+    rows = [_calibrated_row(one) for one in sizes]
+    return charts_section(kind, f"{kind}: measured and predicted", charts, names, rows)
 
 
 def _calibrated_row(one: Mapping[str, Any]) -> list[str]:
@@ -255,18 +231,15 @@ def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, 
     engine = str(first.get("engine", ""))
     unit = "µs" if timed else "rounds per chunk"
     drawn = any(value > 0 for _, value, _ in spots)
-    return {
-        "id": "search",
-        "title": "How the search went",
-        "part": "charts",
-        "charts": [_chart(spots, along, end, unit)] if drawn else [],
-        "table": {
-            "first": along,
-            "names": ["found"],
-            "rows": [[figure(float(x[along])), str(x["found"])] for x in found],
-        },
-        "after": f"{len(found)} schedules were found by {engine}; {along} in all: {figure(end)}.",
-    }
+    return charts_section(
+        "search",
+        "How the search went",
+        [_chart(spots, along, end, unit)] if drawn else [],
+        ("found",),
+        [[figure(float(x[along])), str(x["found"])] for x in found],
+        f"{len(found)} schedules were found by {engine}; {along} in all: {figure(end)}.",
+        first=along,
+    )
 
 
 def _chart(

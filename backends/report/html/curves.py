@@ -144,12 +144,3 @@ def size_charts(curves: Sequence[Series], bound: Series | None) -> list[dict[str
         # Ratios to the bound are compared, so this axis is logarithmic, too.
         charts.append(over_size("Time ÷ lower bound", [*ratio, one], unit="times the bound"))
     return charts
-
-
-def size_table(curves: Sequence[Series], bound: Series | None) -> dict[str, Any]:
-    """Return the table of the charts' numbers."""
-    lines = [*curves, *([bound] if bound else [])]
-    sizes = sorted({a for one in lines for a, _ in one.points})
-    known = [dict(one.points) for one in lines]
-    rows = [[n, *(one.get(n) for one in known)] for n in sizes]
-    return {"names": [one.name for one in lines], "rows": rows}

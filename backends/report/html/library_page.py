@@ -31,7 +31,17 @@ from .machine import machine_map
 from .page import byte_words, figure, fitted, microseconds
 from .schedule import Look
 from .schedule_page import Shown, compiled, view_of
-from .sheet import Facts, assumed_section, head, provenance_facts, sheet, tile, views_section
+from .sheet import (
+    Facts,
+    assumed_section,
+    charts_section,
+    head,
+    provenance_facts,
+    sheet,
+    table_section,
+    tile,
+    views_section,
+)
 
 MOST_BASELINES = 4
 MOST_CANDIDATES = 30
@@ -136,8 +146,11 @@ def middle(low: int, high: int) -> int:
 
 
 def _head(library: Library) -> Facts:
-    told = library.timing
-    how = ", ".join(f"{key} {_plain(value)}" for key, value in told.items())
+    how = ", ".join(
+        f"{key} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+        for key, value in library.timing.items()
+    )
+    set_ = {key: value for key, value in library.provenance.items() if value not in ([], "")}
     tiles = [
         tile("collectives", str(len(library.tuned)), ", ".join(x.name for x in library.tuned)),
         tile(
@@ -154,20 +167,11 @@ def _head(library: Library) -> Facts:
         [
             ("topology", f"{t.name}: {t.ranks} GPUs, {t.hosts} host{'s' if t.hosts > 1 else ''}"),
             ("timed", how),
-            *provenance_facts(_told(library)),
+            *provenance_facts(set_),
         ],
         tiles,
         notes,
     )
-
-
-def _plain(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _told(library: Library) -> dict[str, Any]:
-    """Return the provenance, without unset options."""
-    return {key: value for key, value in library.provenance.items() if value not in ([], "")}
 
 
 def _most_gained(one: Tuned) -> Iterator[tuple[str, str]]:
@@ -265,13 +269,9 @@ def _line(name: str, grid: Sequence[int], times: Sequence[float | None]) -> Seri
 
 def _curves(one: Tuned, number: int) -> Facts:
     lines, bound = _series(one)
-    return {
-        "id": f"sizes{number}",
-        "title": f"{one.name}: time over size",
-        "part": "charts",
-        "charts": size_charts(lines, bound),
-        "after": "",
-    }
+    return charts_section(
+        f"sizes{number}", f"{one.name}: time over size", size_charts(lines, bound)
+    )
 
 
 def _gains(one: Tuned, number: int) -> Facts:
@@ -289,7 +289,7 @@ def _gains(one: Tuned, number: int) -> Facts:
         if size & (size - 1) and len(one.grid) > MOST_GAINS:
             continue
         us, base, least = one.chosen_us[at], base_us[at], one.bound_us[at]
-        plan = one.pick(size).name if _covers(one, size) else "–"
+        plan = one.pick(size).name if one.plans[0].low <= size <= one.plans[-1].high else "–"
         row = [byte_words(size), plan, microseconds(us)]
         if own:
             row += _runtime_gain(one, own, at)
@@ -305,7 +305,7 @@ def _gains(one: Tuned, number: int) -> Facts:
     title = (
         f"{one.name}: gains over {own.name} and known algorithms" if own else f"{one.name}: gains"
     )
-    return {"id": f"gains{number}", "title": title, "part": "table", "rows": rows, "head": head}
+    return table_section(f"gains{number}", title, head, rows)
 
 
 def _runtime_gain(one: Tuned, own: RuntimeTimes, at: int) -> list[str]:
@@ -325,17 +325,8 @@ def _changes(one: Tuned, number: int) -> Facts | None:
     ]
     if not rows:
         return None
-    return {
-        "id": f"changes{number}",
-        "title": f"{one.name}: where plans change",
-        "part": "table",
-        "rows": rows,
-        "head": ["from", "what changes", "below", "from there on"],
-    }
-
-
-def _covers(one: Tuned, size: int) -> bool:
-    return one.plans[0].low <= size <= one.plans[-1].high
+    head = ("from", "what changes", "below", "from there on")
+    return table_section(f"changes{number}", f"{one.name}: where plans change", head, rows)
 
 
 def _candidates(one: Tuned, number: int) -> Facts:
@@ -358,19 +349,13 @@ def _candidates(one: Tuned, number: int) -> Facts:
         for c in order[:MOST_CANDIDATES]
     ]
     hidden = len(order) - MOST_CANDIDATES
-    return {
-        "id": f"candidates{number}",
-        "title": f"{one.name}: candidates",
-        "part": "table",
-        "head": [
-            "candidate",
-            "",
-            "quickest at sizes",
-            *(f"at {byte_words(one.grid[k])}" for k in ends),
-        ],
-        "rows": rows,
-        "after": f"{hidden} more candidates are in the library's file." if hidden > 0 else "",
-    }
+    return table_section(
+        f"candidates{number}",
+        f"{one.name}: candidates",
+        ("candidate", "", "quickest at sizes", *(f"at {byte_words(one.grid[k])}" for k in ends)),
+        rows,
+        f"{hidden} more candidates are in the library's file." if hidden > 0 else "",
+    )
 
 
 def _bound(one: Tuned, number: int) -> Facts | None:
@@ -393,23 +378,14 @@ def _bound(one: Tuned, number: int) -> Facts | None:
 
 def back_end_section(topology: Topology) -> Facts:
     """Return the table of back ends that fit a machine, the best first."""
-    fits = [one for one in advice(topology) if one.fits]
-    return {
-        "id": "backends",
-        "title": "Which back end",
-        "part": "table",
-        "head": ["--to", "runtime", "for programs in", "why"],
-        "rows": [
-            [
-                one.back_end.format,
-                one.back_end.runtime,
-                ", ".join(one.back_end.frameworks),
-                one.why,
-            ]
-            for one in fits
-        ],
-        "after": "The first that fits your framework is the one to begin with.",
-    }
+    rows = [
+        [x.back_end.format, x.back_end.runtime, ", ".join(x.back_end.frameworks), x.why]
+        for x in advice(topology)
+        if x.fits
+    ]
+    head = ("--to", "runtime", "for programs in", "why")
+    after = "The first that fits your framework is the one to begin with."
+    return table_section("backends", "Which back end", head, rows, after)
 
 
 def deploy_section(library: Library) -> Facts:

@@ -19,6 +19,7 @@ from weft.synth.time.timeline import timeline
 from .code import FEW_NAMED, MOST_NAMED, chunk_names
 from .lanes import MOST_BARS, TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
 from .page import byte_words
+from .sheet import table_section
 
 MOST_SLICES = 60_000
 """Largest transfers times segments that are drawn slice by slice; beyond, a bar per transfer."""
@@ -128,7 +129,8 @@ def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
     start = m.placed(whole.start_us, whole.leg_start_us)
     span = (m.placed(whole.end_us, whole.leg_end_us) - start)[of]
     note = (
-        f"Each bar spans all {s.segments} slices of {_one(s)}; the gaps between them are not "
+        f"Each bar spans all {s.segments} slices of a transfer{' or leg' if len(s.casts) else ''}; "
+        "the gaps between them are not "
         "drawn, nor are shared resources."
     )
     return Bars(
@@ -138,10 +140,6 @@ def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
         number[m.operation[of]],
         m.reduce[of].astype(np.int64),
     ), [note]
-
-
-def _one(s: Schedule) -> str:
-    return "a transfer or leg" if len(s.casts) else "a transfer"
 
 
 def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
@@ -212,25 +210,15 @@ def compare_section(
     one: Sequence[tuple[str, object]], other: Sequence[tuple[str, object]], first: str, second: str
 ) -> dict[str, Any]:
     """Return both columns of facts; those that only one has are empty in the other."""
-    right = {name: str(value) for name, value in other}
-    left = {name: str(value) for name, value in one}
-    names = list(dict.fromkeys([*left, *right]))
+    left, right = ({name: str(value) for name, value in facts} for facts in (one, other))
     rows = [
-        [name, left.get(name, "–"), right.get(name, "–"), _same(left.get(name), right.get(name))]
-        for name in names
+        [name, left.get(name, "–"), right.get(name, "–"), _SAME[left.get(name) == right.get(name)]]
+        for name in dict.fromkeys([*left, *right])
     ]
-    return {
-        "id": "facts",
-        "title": "Facts",
-        "part": "table",
-        "head": ["", f"A: {first}", f"B: {second}", "same"],
-        "rows": rows,
-        "numbers": False,
-    }
+    return table_section("facts", "Facts", ("", f"A: {first}", f"B: {second}", "same"), rows)
 
 
-def _same(one: str | None, other: str | None) -> str:
-    return "yes" if one == other else "no"
+_SAME = ("no", "yes")
 
 
 def difference_section(one: Look, other: Look) -> dict[str, Any]:
@@ -243,7 +231,7 @@ def difference_section(one: Look, other: Look) -> dict[str, Any]:
             short_name(a.topology, i),
             byte_words(a.moved[i]),
             byte_words(b.moved[i]),
-            _signed(change[i]),
+            f"{'+' if change[i] > 0 else '−'}{byte_words(abs(change[i]))}",
         ]
         for i in order[:SHOWN]
     ]
@@ -251,16 +239,5 @@ def difference_section(one: Look, other: Look) -> dict[str, Any]:
     after = f"{same} of {len(a.moved)} links and resources carry the same in both."
     if len(order) > SHOWN:
         after = f"{len(order) - SHOWN} more differ by less. " + after
-    return {
-        "id": "links",
-        "title": "Bytes per link",
-        "part": "table",
-        "head": ["link or resource", "A", "B", "B − A"],
-        "rows": rows,
-        "numbers": True,
-        "after": after,
-    }
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else '−'}{byte_words(abs(value))}"
+    head = ("link or resource", "A", "B", "B − A")
+    return table_section("links", "Bytes per link", head, rows, after, numbers=True)

@@ -8,7 +8,7 @@ from typing import Any
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import exact
+from weft.dsl.base.tables import count, exact
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
@@ -35,6 +35,7 @@ from .sheet import (
     Facts,
     assumed_section,
     certificate_section,
+    charts_section,
     curves_section,
     head,
     listing_section,
@@ -145,10 +146,6 @@ PROOFS = {
 """Kinds of certificates in words."""
 
 
-def _proof(kind: str) -> str:
-    return PROOFS.get(kind, kind)
-
-
 CURVES = (
     "Predicted by simulation: the schedule, the program it compiles to with default options, "
     "and the classic algorithms that are quickest somewhere (as schedules). Schedules are timed by "
@@ -169,14 +166,12 @@ def _sentences(words: Sequence[str]) -> list[str]:
 
 def schedule_head(shown: Shown, look: Look) -> Facts:
     """Return the figures of a schedule at its size, and where it is from."""
-    s, found = shown.schedule, look.found
+    s, found, kind = shown.schedule, look.found, look.found.certificate.kind
     gap = look.time_us / found.bound_us - 1 if found.bound_us else 0.0
     above = "no schedule is quicker" if gap < 5e-7 else f"{100 * gap:.2f} % above the bound"
     tiles = [
         tile(f"time at {byte_words(shown.size)}", microseconds(look.time_us), above),
-        tile(
-            "lower bound", microseconds(found.bound_us), f"proved: {_proof(found.certificate.kind)}"
-        ),
+        tile("lower bound", microseconds(found.bound_us), f"proved: {PROOFS.get(kind, kind)}"),
         tile(
             "algbw",
             f"{figure(found.simulation.algbw_GBps)} GB/s",
@@ -286,7 +281,8 @@ def frontier_page(
         for one, look, program in zip(several, looks, programs, strict=True)
     ]
     curves = [
-        schedule_curve(one.schedule, f"{k} {_points_name(one)}") for k, one in enumerate(several, 1)
+        schedule_curve(s, f"{k} ({count(s.steps, 'step')}, {s.collective.factor} chunks)")
+        for k, s in enumerate((one.schedule for one in several), 1)
     ]
     curves += baselines(first.topology, first.collective)[:2]
     best = min(range(len(several)), key=lambda i: looks[i].time_us)
@@ -333,11 +329,6 @@ def frontier_page(
     )
 
 
-def _points_name(one: Shown) -> str:
-    s = one.schedule
-    return f"({s.steps} step{'s' if s.steps > 1 else ''}, {s.collective.factor} chunks)"
-
-
 def _algbw(one: Shown) -> float:
     """Return the bandwidth in GB/s for large messages."""
 
@@ -381,28 +372,16 @@ def _frontier(several: Sequence[Shown]) -> Facts:
         ]
         for k, (one, (alpha, bw)) in enumerate(zip(several, spots, strict=True), 1)
     ]
-    return {
-        "id": "frontier",
-        "title": "The frontier",
-        "part": "charts",
-        "beside": True,
-        "charts": [chart("Latency against bandwidth", x, y, lines)],
-        "table": {
-            "first": "number",
-            "rows": rows,
-            "names": [
-                "steps",
-                "rounds",
-                "chunks per rank",
-                "rounds per chunk",
-                "algbw",
-                "α alone",
-                "segments",
-                "file",
-            ],
-        },
-        "after": "",
-    }
+    names = ("steps", "rounds", "chunks per rank", "rounds per chunk", "algbw", "α alone")
+    return charts_section(
+        "frontier",
+        "The frontier",
+        [chart("Latency against bandwidth", x, y, lines)],
+        (*names, "segments", "file"),
+        rows,
+        first="number",
+        beside=True,
+    )
 
 
 def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:

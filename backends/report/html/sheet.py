@@ -16,7 +16,7 @@ from weft.synth.time.runtime_model import RuntimeModel
 
 from ..model_numbers import assumed_numbers, numbers_of
 from .chart import Series
-from .curves import size_charts, size_table
+from .curves import size_charts
 from .page import byte_words, microseconds
 
 Facts = dict[str, Any]
@@ -134,18 +134,43 @@ def curves_section(curves: Sequence[Series], bound: Series | None, after: str = 
     """Return the charts and table of times."""
     if not any(one.points for one in curves):
         return None
-    table = size_table(curves, bound)
-    return {
-        "id": "sizes",
-        "title": "Time over size",
-        "part": "charts",
-        "charts": size_charts(curves, bound),
-        "table": {
-            "names": table["names"],
-            "rows": [[byte_words(n), *map(microseconds, row)] for n, *row in table["rows"]],
-        },
-        "after": after,
-    }
+    lines = [*curves, *([bound] if bound else [])]
+    sizes = sorted({a for one in lines for a, _ in one.points})
+    known = [dict(one.points) for one in lines]
+    rows = [[byte_words(n), *(microseconds(one.get(n)) for one in known)] for n in sizes]
+    charts = size_charts(curves, bound)
+    names = [one.name for one in lines]
+    return charts_section("sizes", "Time over size", charts, names, rows, after)
+
+
+def table_section(
+    id: str,
+    title: str,
+    head: Sequence[str],
+    rows: Sequence[Any],
+    after: str = "",
+    *,
+    numbers: bool = False,
+) -> Facts:
+    """Return a table; ``numbers``: all columns but the first are right-aligned."""
+    told = {"head": list(head), "rows": rows, "after": after, "numbers": numbers}
+    return {"id": id, "title": title, "part": "table", **told}
+
+
+def charts_section(
+    id: str,
+    title: str,
+    charts: Sequence[Facts],
+    names: Sequence[str] = (),
+    rows: Sequence[Any] = (),
+    after: str = "",
+    **more: Any,
+) -> Facts:
+    """Return charts with the table of their numbers, if any; ``first``: the head of its rows."""
+    found = {"id": id, "title": title, "part": "charts", "charts": list(charts), "after": after}
+    first = {"first": more.pop("first")} if "first" in more else {}
+    table = {"table": {"names": list(names), "rows": rows, **first}} if names else {}
+    return {**found, **table, **more}
 
 
 def views_section(title: str = "Machine and time", intro: str = "") -> Facts:
@@ -172,11 +197,10 @@ def assumed_section(model: RuntimeModel, protocols: Collection[Protocol]) -> Fac
             f"The {others} other numbers are given, published, or fitted to published times: "
             "weft topo show -v lists them with their sources."
         )
-    return {
-        "id": "assumed",
-        "title": "What the times of programs assume",
-        "part": "table",
-        "head": ["number", "value", "why", "replaced by"],
-        "rows": [[x.key, f"{float(x.value):g}", x.source, x.replaced_by] for x in numbers],
-        "after": " ".join(after),
-    }
+    return table_section(
+        "assumed",
+        "What the times of programs assume",
+        ("number", "value", "why", "replaced by"),
+        [[x.key, f"{float(x.value):g}", x.source, x.replaced_by] for x in numbers],
+        " ".join(after),
+    )

@@ -19,7 +19,7 @@ from ..svg import drawing
 from .code import MOST_CHARACTERS
 from .machine import machine_map
 from .page import figure, microseconds
-from .sheet import Facts, head, listing_section, sheet, tile
+from .sheet import Facts, head, listing_section, sheet, table_section, tile
 
 MOST_KINDS = 12
 """Largest number of kinds of links that are listed."""
@@ -45,7 +45,9 @@ def topology_page(topology: Topology, text: str, name: str) -> Facts:
 def text_page(kind: str, title: str, text: str, name: str) -> Facts:
     """Return the page of anything else, with the text of ``weft show``."""
     facts = listing_section(_parts(text), "In full")
-    return sheet(kind, title, [_short(name), facts and {**facts, "open": True}], subtitle=name)
+    return sheet(
+        kind, title, [head([("file", name)]), facts and {**facts, "open": True}], subtitle=name
+    )
 
 
 def _links(topology: Topology) -> list[tuple[str, str]]:
@@ -58,10 +60,6 @@ def _links(topology: Topology) -> list[tuple[str, str]]:
         (f"{a} → {b}", f"{number} of {figure(float(width))} GB/s")
         for (a, b, width), number in kinds.items()
     ][:MOST_KINDS]
-
-
-def _short(name: str) -> Facts:
-    return head([("file", name)])
 
 
 def _parts(text: str) -> Facts:
@@ -142,15 +140,9 @@ def bounds_section(topology: Topology) -> Facts | None:
         rows.append([kind, f"{figure(float(algbw)) if algbw else '–'} GB/s", *times])
     if not rows:
         return None
-    return {
-        "id": "bounds",
-        "title": "What no schedule can beat",
-        "part": "table",
-        "head": ["collective", "algbw at most", "1 MiB takes at least", "1 GiB takes at least"],
-        "rows": rows,
-        "numbers": True,
-        "after": "weft bound prints the proof of each.",
-    }
+    head = ("collective", "algbw at most", "1 MiB takes at least", "1 GiB takes at least")
+    title, after = "What no schedule can beat", "weft bound prints the proof of each."
+    return table_section("bounds", title, head, rows, after, numbers=True)
 
 
 def plan_page(plan: WorkloadPlan, name: str) -> Facts:
@@ -181,14 +173,9 @@ def plan_page(plan: WorkloadPlan, name: str) -> Facts:
             "part": "drawing",
             "svg": drawing(plan.workload.name, [plan_chart(plan)]),
         },
-        {
-            "id": "classes",
-            "title": "Classes",
-            "part": "table",
-            "head": ["class", "operations", "alone", "ends"],
-            "rows": rows,
-            "numbers": True,
-        },
+        table_section(
+            "classes", "Classes", ("class", "operations", "alone", "ends"), rows, numbers=True
+        ),
         listing_section(
             {"parts": [{"title": "text", "text": plan_text(plan)}], "notes": []}, "In full"
         ),
