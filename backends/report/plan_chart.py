@@ -159,7 +159,6 @@ def add_plan(trace: TraceFile, plan: WorkloadPlan) -> None:
 
 
 def _add_use(trace: TraceFile, plan: WorkloadPlan, graph: TaskGraph) -> None:
-    """Add a counter for the use of each resource that is not a GPU's."""
     shared = [r for r, name in enumerate(graph.occupied) if not name.startswith(GPU)]
     if not shared:
         return

@@ -52,7 +52,6 @@ def plan_text(plan: WorkloadPlan) -> str:
 
 
 def _order_text(plan: WorkloadPlan) -> str:
-    """Return which operations go first; empty where links are shared fairly."""
     if SHARED in plan.remarks:
         return ""
     communicates = {one.name for one in plan.workload.operations if one.communicates}
@@ -200,7 +199,6 @@ def plan_facts(plan: WorkloadPlan) -> dict[str, Any]:
 
 
 def _classes(times: CollectiveTimes, plan: JointPlan | None) -> list[dict[str, Any]]:
-    """Return the µs of each class alone, and when its last collective is done in the plan."""
     asked = [one for one in times.demands if one.parts]
     ends: dict[str, float] = {}
     for one, end in zip(asked, plan.ends if plan else (), strict=plan is not None):

@@ -147,7 +147,6 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
 
 
 def _plan_row(one: Tuned, plan: TunedPlan) -> str:
-    """Return what a plan is: algorithm, way to compile, formats."""
     files = dict.fromkeys(f"{a.format} {a.target}".strip() for a in plan.artefacts)
     return ", ".join(
         [plan_words(one, plan), *(f"{k} {v}" for k, v in sorted(plan.options.items())), *files]

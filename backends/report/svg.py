@@ -168,7 +168,6 @@ def _node(topology: Topology, i: int, x: float, y: float) -> str:
 
 
 def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
-    """Return the list of shared resources, the busiest first."""
     links = len(topology.links)
     order = list(range(len(topology.resources)))
     if use is not None:
@@ -220,7 +219,6 @@ def gantt_piece(rows: Sequence[GanttRow], time_us: float, more: str = "") -> Svg
 
 
 def _ticks(time_us: float) -> list[float]:
-    """Return round times, at most ten."""
     if time_us <= 0:
         return [0.0]
     step = 10.0 ** math.floor(math.log10(time_us / 5))
@@ -250,7 +248,6 @@ def _text(x: float, y: float, words: str, *, size: int = 9, anchor: str = "middl
 
 
 def _n(value: float) -> str:
-    """Return a number as short as possible."""
     short = f"{np.round(value, 2):.2f}".rstrip("0").rstrip(".")
     return "0" if short == "-0" else short
 

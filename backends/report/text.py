@@ -99,8 +99,6 @@ def _islands(topology: Topology) -> str | None:
 
 
 def _link_kinds(topology: Topology) -> str:
-    """Return the kinds of links, counted."""
-
     def ends(src: int, dst: int) -> str:
         a, b = topology.nodes[src], topology.nodes[dst]
         across = a.host is not None and b.host is not None and a.host != b.host
@@ -165,7 +163,6 @@ def collective_text(collective: Collective) -> str:
 
 
 def _measure(collective: Collective) -> str:
-    """Return the unit of sizes."""
     return "grains" if collective.sizes else "chunks"
 
 

@@ -99,7 +99,6 @@ def _add_link(
     first: dict[int, Mark],
     last: dict[int, Mark],
 ) -> None:
-    """Add the slices of a link, in as many lanes as it needs."""
     topology = run.schedule.topology
     name = link_name(topology, link)
     places: list[TraceTrack] = []
@@ -166,7 +165,6 @@ def _ends_of(s: Schedule, m: Movements, i: int) -> dict[str, object]:
 
 
 def _add_resources(trace: TraceFile, run: Timeline, group: str) -> None:
-    """Add the slices in which transfers hold each shared resource."""
     topology = run.schedule.topology
     links = len(topology.links)
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
@@ -195,13 +193,11 @@ def _add_resources(trace: TraceFile, run: Timeline, group: str) -> None:
 def _add_use(
     trace: TraceFile, process: int, run: Timeline, passages: np.ndarray, unit: str
 ) -> None:
-    """Add a counter of a node's links in use."""
     begin, end = run.start_us[passages], run.left_us[passages]
     _counted(trace, process, "links in use", unit, begin, end, np.ones(len(passages)))
 
 
 def _add_totals(trace: TraceFile, process: int, run: Timeline, s: Schedule) -> None:
-    """Add counters of the bytes in flight and of all links in use."""
     _counted(trace, process, "in flight", "bytes", run.start_us, run.end_us, run.bytes)
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     on_link = run.held_row < len(s.topology.links)
@@ -256,7 +252,6 @@ def _add_block(
     phases: dict[int, list[int]],
     marks: dict[int, Mark],
 ) -> None:
-    """Add the slices of a thread block."""
     program = run.table.program
     rank, number = int(program.block_rank[block]), int(program.block_index[block])
     code = run.program.ranks[rank].blocks[number]
@@ -279,7 +274,6 @@ def _add_block(
 
 
 def _phases(run: ProgramTimeline) -> dict[int, list[int]]:
-    """Return the phases of each recorded operation."""
     found: dict[int, list[int]] = {}
     for phase, one in enumerate(run.phase_of.tolist()):
         found.setdefault(one, []).append(phase)
@@ -311,7 +305,6 @@ def _words(op: Op) -> str:
 
 
 def _add_links(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
-    """Add the slices in which messages hold each link and shared resource."""
     owner = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
     if not len(owner):
         return

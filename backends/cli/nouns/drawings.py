@@ -57,7 +57,6 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
 
 
 def _plan_trace(trace: TraceFile, subject: Subject) -> Drawn:
-    """Return the trace of a plan of a workload."""
     plan = judged_plan(subject)
     add_plan(trace, plan)
     trace.about = {"times": "planned by weft", "file": subject.where}
@@ -68,11 +67,7 @@ def _plan_trace(trace: TraceFile, subject: Subject) -> Drawn:
 
 
 def _measured(args: ShowFlags) -> Call | None:
-    """Return the recorded call of the requested size, or of the largest.
-
-    Raises:
-        UserError: none was recorded.
-    """
+    """Return the recorded call of the requested size, or of the largest."""
     if args.measured is None:
         return None
     recording = load(parse_json(read_text(args.measured), args.measured), args.measured)
@@ -82,7 +77,6 @@ def _measured(args: ShowFlags) -> Call | None:
 def _add_run(
     trace: TraceFile, subject: Subject, args: ShowFlags, group: str
 ) -> tuple[str, float, int]:
-    """Add the simulation to a trace; return a description, µs, and the message's bytes."""
     if subject.kind == FileKind.SCHEDULE:
         run = schedule_timeline(subject, args)
         add_schedule(trace, run, group)
@@ -146,7 +140,6 @@ def _use(schedule: Schedule, args: ShowFlags) -> tuple[Any, float, int]:
 
 
 def _no_drawing(subject: Subject, wanted: str) -> UserError:
-    """Return the error for a drawing of a file of the wrong kind."""
     return UserError(f"it is of {wanted}; this is {an(subject.kind)}", where=subject.where)
 
 

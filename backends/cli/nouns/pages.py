@@ -44,7 +44,6 @@ def page_of(args: ShowFlags) -> Make:
 
 
 def _single(subject: Subject, args: ShowFlags) -> Make:
-    """Return the page of one file; by default that of the text that ``show`` prints."""
     noun = subject.noun
     if isinstance(noun, ProgramNoun) and not (
         isinstance(noun, FormatNoun) and not noun.format.compiled
@@ -78,14 +77,12 @@ def _single(subject: Subject, args: ShowFlags) -> Make:
 
 
 def _schedule(subject: Subject, args: ShowFlags) -> Make:
-    """Return the page of a schedule, with the convergence of its search from ``--log``."""
     shown = _shown(subject, args)
     convergence = _convergence(args, shown)
     return lambda most: schedule_page(shown, convergence, most)
 
 
 def _pair(other_file: str, args: ShowFlags) -> Make:
-    """Return the page of two schedules side by side."""
     if args.log is not None:
         raise UserError("--log is of one search", where=args.log)
     one, other = (_shown(read_subject(file), args) for file in (args.file, other_file))
@@ -93,7 +90,6 @@ def _pair(other_file: str, args: ShowFlags) -> Make:
 
 
 def _frontier(args: ShowFlags) -> Make:
-    """Return the page function of a frontier: all schedules of a folder."""
     files = sorted(Path(args.file).glob("*.json"))
     subjects = [read_subject(str(file)) for file in files]
     if not subjects or any(one.kind is not FileKind.SCHEDULE for one in subjects):
@@ -121,12 +117,7 @@ def _same(first: Shown, subject: Subject) -> Any:
 
 
 def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
-    """Return a schedule for a page, at the requested size; ``bound``: its lower bound, if known.
-
-    Raises:
-        CheckFailed: it is wrong.
-        UserError: it is not a schedule, moves nothing, or is too large.
-    """
+    """Return a schedule for a page, at the requested size; ``bound``: its lower bound, if known."""
     if subject.kind is not FileKind.SCHEDULE:
         raise UserError(f"expected a schedule, got: {subject.kind}", where=subject.where)
     schedule = subject.schedule()
@@ -144,7 +135,6 @@ def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
 
 
 def _convergence(args: ShowFlags, shown: Shown) -> Any:
-    """Return the section of the search that ``--log`` recorded; None without one."""
     if args.log is None:
         return None
     return convergence_section(read_text(args.log), args.log, shown.schedule)
@@ -154,7 +144,6 @@ def _convergence(args: ShowFlags, shown: Shown) -> Any:
 
 
 def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
-    """Return the page of a program."""
     held = noun.held(subject, Requirements(may_hang=True), "shown")
     machine = _machine_of(args, len(held.program.ranks)) or noun.machine(subject)
     if args.log is not None:
@@ -175,7 +164,6 @@ def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
 
 
 def _machine_of(args: ShowFlags, ranks: int) -> Topology | None:
-    """Return the machine of ``-t``, with the given number of ranks; None without ``-t``."""
     if not args.topology:
         return None
     topology = read_topology(args.topology)
@@ -191,15 +179,12 @@ def _machine_of(args: ShowFlags, ranks: int) -> Topology | None:
 
 
 def _library(subject: Subject) -> Make:
-    """Return the page of times and plans, with the schedules of the folder."""
     library, folder = subject.library(), Path(subject.where).parent
     views = plan_views(library, _finder(folder))
     return lambda most: library_page(library, views, folder.resolve().name, most)
 
 
 def _finder(folder: Path) -> Callable[[str], Schedule | None]:
-    """Return a function that reads and verifies schedules of a library's folder, each once."""
-
     @cache
     def find(file: str) -> Schedule | None:
         if not (folder / file).is_file():

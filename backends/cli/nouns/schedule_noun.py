@@ -121,7 +121,6 @@ class ScheduleNoun(Noun):
 
 
 def _part_checks(schedule: Schedule) -> list[Check]:
-    """Return what was shown of the parts of a merged schedule."""
     checks = [
         Check(
             f"part {one.name}",
@@ -175,7 +174,6 @@ def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
 
 
 def _loads(s: Schedule) -> Sheet:
-    """Return the bytes over each link and resource that is used."""
     t = s.topology
     fabric = fabric_of(t)
     links, _, chunk = links_used(s)
@@ -189,7 +187,6 @@ def _loads(s: Schedule) -> Sheet:
 
 
 def _casts(s: Schedule) -> Sheet:
-    """Return every cast with its links."""
     names = link_names(s.topology)
     sheet: dict[str, Value] = {}
     for i, one in enumerate(s.casts):
@@ -201,7 +198,6 @@ def _casts(s: Schedule) -> Sheet:
 
 
 def _transfers(s: Schedule) -> Sheet:
-    """Return every transfer with its time and links."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for one in s:
         way = ",".join(map(str, one.route))

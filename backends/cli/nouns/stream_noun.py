@@ -29,11 +29,7 @@ class StreamNoun(Noun):
 
 
 def _header(path: str) -> tuple[str, dict[str, Any]]:
-    """Return the header of a stream as text and as JSON; the transfers are not read.
-
-    Raises:
-        BadFile: it is none.
-    """
+    """Return the header of a stream as text and as JSON; the transfers are not read."""
     head = read_header(path)
     bound, machine = head.bound_us, head.topology
     of_bound = bound / head.time_us if head.time_us else 1.0
@@ -66,11 +62,7 @@ def _header(path: str) -> tuple[str, dict[str, Any]]:
 
 
 def _checks(path: str) -> list[Check]:
-    """Replay a stream.
-
-    Raises:
-        BadFile: it is none, or its files do not fit together.
-    """
+    """Replay a stream."""
     judge, blocks = read(path)
     for block in blocks:
         if not judge.feed(block):

@@ -183,6 +183,5 @@ def program_run_text(run: ProgramTimeline) -> str:
 
 
 def _drawn_us(run: ProgramTimeline) -> float:
-    """Return the time (µs) without repeated iterations."""
     gaps: Floats = run.skipped_us
     return run.time_us - float((gaps[:, 1] - gaps[:, 0]).sum())

@@ -144,7 +144,6 @@ def _ranks(row: dict[str, Any]) -> str:
 
 
 def _sizes(row: dict[str, Any]) -> tuple[str, str]:
-    """Return the size of each operation, and of all: bytes, or µs of loads."""
     if row["loads_us"]:
         told = ", ".join(f"{name} {us} µs" for name, us in row["loads_us"].items())
         return "-", told

@@ -85,7 +85,6 @@ def run(args: BenchFlags, console: Console) -> int:
 
 
 def _plan(text: str, args: BenchFlags) -> tuple[Contestant, Script]:
-    """Return a proved file for the runtime; other inputs are compiled."""
     subject = read_subject(text)
     backend = format_on(args.on)
     if subject.is_script:
@@ -127,7 +126,6 @@ def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
 
 
 def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
-    """Contestants of one name get a number."""
     names = [one.name for one in some]
     return tuple(
         one if names.count(one.name) == 1 else replace(one, name=f"{one.name} ({i})")
@@ -138,7 +136,6 @@ def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
 def _predictions(
     plans: list[tuple[Contestant, Script]], bench: Bench, args: BenchFlags
 ) -> dict[str, Predict]:
-    """Return the predictions by contestant; none without a topology."""
     if not args.topology:
         return {}
     machine = read_topology(args.topology)

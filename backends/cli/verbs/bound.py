@@ -64,11 +64,7 @@ def run(args: BoundFlags, console: Console) -> int:
 
 
 def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
-    """Return the machine, the collective and the sizes that the options or a schedule state.
-
-    Raises:
-        UserError: neither does, or both do.
-    """
+    """Return the machine, the collective and the sizes that the options or a schedule state."""
     if args.file is None:
         missing = [
             flag
@@ -162,7 +158,6 @@ def _beyond(bound: Bounds, text: str) -> str:
 
 
 def _rooted(one: RootedBound) -> str:
-    """Return the bound that holds for some schedules only."""
     return f"at least {rounded(one.us_per_byte * 10**6)} ps/B for {ROOTED}: {one.certificate.text}"
 
 

@@ -121,7 +121,6 @@ def _compiled(
 
 
 def _tell_time(timing: ProgramTiming, args: CompileFlags, console: Console) -> None:
-    """Print the time of the program, and a quicker option if there is one."""
     if args.instances == AUTO:
         console.say("Chosen", f"--instances {timing.fastest} of {timing.trials}")
     console.say("Timed", timing.text)
@@ -159,11 +158,7 @@ def _tell_assumed(backend: Format, source: CompileSource, console: Console) -> N
 def _executed(
     text: str, wanted: Collective, backend: Format, args: CompileFlags, console: Console
 ) -> list[dict[str, Any]]:
-    """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``.
-
-    Raises:
-        CheckFailed: it computes something else.
-    """
+    """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``."""
     insists = "" if backend.most_executed else "; --interleavings N insists"
     most = backend.most_executed or (MOST_EXECUTED if args.interleavings is None else wanted.ranks)
     if wanted.ranks > most:

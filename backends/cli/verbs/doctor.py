@@ -74,7 +74,6 @@ def run(args: DoctorFlags, console: Console) -> int:
 
 
 def _advise(args: DoctorFlags, console: Console) -> int:
-    """Print which back end to use on a machine, the best first."""
     # Loaded here: the report must do without NumPy.
     from ...report.back_ends import advice
     from ..inputs.machines import read_topology

@@ -80,7 +80,6 @@ def _sketch(
     collective: Collective,
     sketch: Sketch,
 ) -> int:
-    """Print the conflict, or the costs at every size."""
     check_connected(topology, collective)
     sizes = args.size.powers() if args.size else _sizes_of(sketch)
     data: dict[str, Any] = {
@@ -107,7 +106,6 @@ def _sketch(
 
 
 def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
-    """Return both ends of the sizes that the sketch is for."""
     if sketch.size is None:
         return (DEFAULT_SIZE.low,)
     return tuple(dict.fromkeys(sketch.size))

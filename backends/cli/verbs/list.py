@@ -68,7 +68,6 @@ def _options(registry: Registry, console: Console) -> int:
 
 
 def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the passes in the order in which they run, with their input and output forms."""
     from ...compile import pipeline  # loads NumPy
 
     for e in entries:

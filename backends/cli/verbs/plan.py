@@ -48,11 +48,7 @@ def run(args: PlanFlags, console: Console) -> int:
 
 
 def _check_output(args: PlanFlags, console: Console) -> None:
-    """Check before the search that the plan can be written.
-
-    Raises:
-        UserError: it cannot: there is a folder of this name, or as :func:`check_file_output`.
-    """
+    """Check before the search that the plan can be written."""
     if args.output is not None and (args.output.endswith("/") or Path(args.output).is_dir()):
         raise UserError(
             "a plan in time is one file, not a folder (folders are for collectives at once)",
@@ -63,7 +59,6 @@ def _check_output(args: PlanFlags, console: Console) -> None:
 
 
 def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:
-    """Return the plan of one workload."""
     meter = Meter(int(args.effort * STEPS))
     name, cost_of = "", None
     if machine is not None:
@@ -74,7 +69,6 @@ def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> W
 
 
 def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
-    """Write and print the plan of one workload."""
     facts: dict[str, Any] = {"status": "ok", **plan_facts(plan), "file": args.output}
     text = plan_text(plan)
     if args.judge is not None:
@@ -94,7 +88,6 @@ def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
 
 
 def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
-    """Return CP-SAT's answer, in words and as facts."""
     assert args.judge is not None
     found = judged(graph_of(plan), args.judge, seed=args.seed)
     if found is None or found.us is None:
@@ -107,7 +100,6 @@ def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
 
 
 def _shift(args: PlanFlags, plans: Sequence[WorkloadPlan], console: Console) -> int:
-    """Print the shifts of several jobs."""
     if len(plans) < 2:
         raise UserError("one job has nobody to give way to", hint="name two workloads or more")
     if args.output is not None:

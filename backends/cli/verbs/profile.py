@@ -105,7 +105,6 @@ def _told(found: dict[str, Any], args: ProfileFlags, console: Console, started: 
 
 
 def _text(found: dict[str, Any]) -> str:
-    """Return classes of links and shared resources, and numbers of the runtime model, as text."""
     rows = [
         (
             _some(one["directions"]),

@@ -132,7 +132,6 @@ def _tuned(
     options: TuneOptions,
     console: Console,
 ) -> tuple[list[TuneResult], TuningPool]:
-    """Return the tuning result of every collective, and the pool that ran the jobs."""
     # Forms for another runtime may exceed the limits of this one: then all forms race.
     alike = options.measuring or _clock(old.timing) == _clock(timing_of(options))
     made = []
@@ -167,11 +166,7 @@ def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, .
 
 
 def _still(collective: Collective, left: Degraded) -> Collective:
-    """Return the collective of the remaining ranks.
-
-    Raises:
-        UserError: a root is gone, or it is a custom collective of ranks that are gone.
-    """
+    """Return the collective of the remaining ranks."""
     if not left.dead_ranks:
         return collective
     if collective.kind is Kind.CUSTOM:
@@ -232,11 +227,7 @@ def _mended(
 
 
 def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None:
-    """Check that a schedule file still belongs to its library.
-
-    Raises:
-        BadFile: it is for another collective or another machine than its library.
-    """
+    """Check that a schedule file still belongs to its library."""
     if not same_question(old.collective, before.collective):
         raise BadFile(f"{old.collective}, which is not the library's {before.name}", where=file)
     if old.topology.digest() != left.whole.digest():
@@ -244,7 +235,6 @@ def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None
 
 
 def _origin(args: ResynthFlags, old: Library, left: Degraded) -> dict[str, Any]:
-    """Return the inputs from which the library can be made again."""
     return {
         **provenance(args),
         "resynth_of": old.name,

@@ -70,7 +70,6 @@ def _require_text_file(args: ShowFlags, console: Console) -> None:
 
 
 def _told(args: ShowFlags, console: Console, text: str, data: dict[str, Any]) -> int:
-    """Print a text, or write it to the file asked for."""
     if args.output in (None, "-"):
         console.result(text, data)
     else:
@@ -84,7 +83,6 @@ def _told(args: ShowFlags, console: Console, text: str, data: dict[str, Any]) ->
 
 
 def _draw(args: ShowFlags, console: Console) -> int:
-    """Make the file, check it, write it."""
     check_file_output(args, console)
     subject = read_subject(args.file)
     if not isinstance(subject.noun, ProgramNoun):
@@ -114,7 +112,6 @@ def _draw(args: ShowFlags, console: Console) -> int:
 
 
 def _html(args: ShowFlags, console: Console) -> int:
-    """Make the page and write it: to ``-o``, or to stdout."""
     check_file_output(args, console)
     from ..nouns.pages import page_of  # all pages, and what they time and check
 

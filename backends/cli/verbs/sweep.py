@@ -96,7 +96,6 @@ def _executor(args: SweepFlags, plan: SweepPlan, code: str) -> Callable[[], Exec
 
 
 def _tell(args: SweepFlags, result: SweepResult, progress: SweepProgress, console: Console) -> int:
-    """Print the table and the missing answers; return the exit code."""
     answered = [row for row in result.rows if row["status"] in ANSWERS]
     if result.pending and not answered:
         if not args.output:
@@ -138,7 +137,6 @@ def _tell(args: SweepFlags, result: SweepResult, progress: SweepProgress, consol
 
 
 def _ending(args: SweepFlags, result: SweepResult, answered: int, console: Console) -> int:
-    """Print the jobs without an answer; return the exit code."""
     if result.pending:
         lost = args.no_cache and not args.output
         then = "nothing is kept" if lost else "the same command goes on"

@@ -80,7 +80,6 @@ def _tell(
     progress: Progress,
     console: Console,
 ) -> int:
-    """Write the files and print the table; return the exit code."""
     _raise_without_schedule(args, problem, outcome, progress)
     console.say(
         "Solved",
@@ -130,7 +129,6 @@ def _tell(
 
 
 def _check_output(args: SynthFlags, console: Console) -> None:
-    """Check the output before a long search."""
     if args.log is not None:
         check_log(args)
     if args.objective == "frontier":
@@ -186,7 +184,6 @@ def _blamed(problem: Problem, error: WeftError) -> WeftError:
 
 
 def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
-    """Return the lines about one size: its result, or that there is none."""
     took, gap = standing["value"], standing["gap"]
     if problem.objective is Objective.LATENCY:
         where = "latency alone"
@@ -258,7 +255,6 @@ def _proof(point: Point) -> str:
 def _write(
     args: SynthFlags, problem: Problem, points: tuple[Point, ...], console: Console
 ) -> list[str | None]:
-    """Write the schedules; return the path of each point's file."""
     from pathlib import Path
 
     if args.output is None:

@@ -92,16 +92,11 @@ def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
 
 
 def _read_all(path: str, console: Console) -> list[_Read]:
-    """Read a file: the output of one test, or of several that follow each other."""
     return [_one(text, path, console) for text in runs_in(read_text(path))]
 
 
 def _one(text: str, path: str, console: Console) -> _Read:
-    """Read a text as a table, a log, or both.
-
-    Raises:
-        BadFile: it is neither.
-    """
+    """Read a text as a table, a log, or both."""
     log = read_log(text)
     table_there = looks_like_nccl_tests(text)
     if not table_there and not log.lines:
@@ -136,7 +131,6 @@ def _judged(
 
 
 def _times(judged: Sequence[_Read], asked: Predictions, console: Console) -> list[MeasuredTime]:
-    """Return the times of which it is known what ran."""
     times: list[MeasuredTime] = []
     for one in judged:
         if one.run is None or not one.run.warm or one.run.kind is None:

@@ -101,7 +101,6 @@ def _levels(one: Hierarchical) -> str:
 
 
 def _ranks(one: Flat) -> str:
-    """Return the numbers of ranks for which an algorithm is defined, as text."""
     defined = {n for n in SIZES if not one.defined(n)}
     known_sets = {
         "any": set(SIZES),

@@ -70,7 +70,6 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
 def _read(
     text: str, path: str, topology: Topology, given: str | None, console: Console
 ) -> list[MeasuredTime]:
-    """Read the output of a test, say what it is, and return its times."""
     run = read_run(text, path)
     require_warm(run, path)
     if not run.rows:
@@ -86,11 +85,7 @@ def _read(
 def _times(
     run: NcclTestsRun, path: str, topology: Topology, given: str | None
 ) -> list[MeasuredTime]:
-    """Return the measured times of a run.
-
-    Raises:
-        UserError: of another number of GPUs or hosts, or of a collective that is not known.
-    """
+    """Return the measured times of a run."""
     require_machine(run, path, topology)
     kind = _kind(given) if given else run.kind
     if kind is None:
@@ -123,7 +118,6 @@ def _kind(name: str) -> Kind:
 
 
 def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:
-    """Return the tables: fitted numbers, those that keep their default, times."""
     told = [(x.key, f"{x.value:.4g}", f"{x.default:.4g}", END * x.at_end) for x in found.told]
     told += [(x.key, "", f"{x.default:.4g}", f"kept: {x.why}") for x in found.untold]
     rows = [{**x, "error": "", "how": x["apart"]} if x["apart"] else x for x in sizes]
@@ -145,7 +139,6 @@ def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:
 
 
 def _facts(found: Calibration, runtime: str) -> dict[str, Any]:
-    """Return the JSON object."""
     kinds = {str(r.measured.kind) for r in found.residuals}
     return {
         "status": "ok",

@@ -93,7 +93,6 @@ def costs_on(topology: Topology, workload: Workload) -> Callable[[WorkloadOperat
 
 
 def _write(args: PlanFlags, plan: JointPlan | None, console: Console) -> str | None:
-    """Write the schedules; return the path of the merged one."""
     if args.output is None or plan is None:
         return None
     if _one_file(args.output):
@@ -111,11 +110,7 @@ def _write(args: PlanFlags, plan: JointPlan | None, console: Console) -> str | N
 
 
 def _check_output(args: PlanFlags, console: Console) -> None:
-    """Check before the search that the schedules can be written.
-
-    Raises:
-        UserError: they cannot, or there are none to write.
-    """
+    """Check before the search that the schedules can be written."""
     if args.output is None:
         return
     if args.bound:
@@ -128,10 +123,8 @@ def _check_output(args: PlanFlags, console: Console) -> None:
 
 
 def _one_file(output: str) -> bool:
-    """Return True where only the merged schedule is written."""
     return output == "-" or Path(output).suffix == ".json"
 
 
 def _plain(name: str) -> str:
-    """Return a name that is safe as that of a file."""
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "part"

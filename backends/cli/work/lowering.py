@@ -59,7 +59,6 @@ def _algorithm(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource
 
 
 def _artefact(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
-    """Return the program in an artefact."""
     assert isinstance(subject.noun, FormatNoun)
     held = subject.noun.held(
         subject, asked_of(args, protocol=args.protocol, in_place=args.in_place), "compiled"
@@ -162,8 +161,6 @@ def text_of(
 
 
 class _Lister:
-    """Printer of programs after passes, on stderr."""
-
     def __init__(self, wanted: str) -> None:
         if wanted != "all" and wanted not in PASSES.names():
             raise UnknownName("pass", wanted, ["all", *PASSES.names()], where="--print-after")

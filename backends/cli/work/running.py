@@ -111,12 +111,7 @@ def _reports(job: RankJob, on: str) -> dict[int, RankReport]:
 
 
 def _planned(subject: Subject, args: RunFlags) -> RunPlan:
-    """Return the file to run, proved.
-
-    Raises:
-        UserError: a file for another runtime, or a flag without effect here.
-        CheckFailed: it is wrong.
-    """
+    """Return the file to run, proved."""
     format = format_on(args.on)
     format.refuse_flags(args.lowering_given(), f"--on {args.on}")
     if not (subject.noun.asks_collective and subject.compiled_form):
@@ -139,11 +134,7 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
 
 
 def _refuse_interpreted(subject: Subject, on: str) -> None:
-    """Refuse files that no process of ours runs: weft executes them by an interpreter of its own.
-
-    Raises:
-        UserError: it is one.
-    """
+    """Refuse files that no process runs: weft executes them by an interpreter of its own."""
     format = subject.format
     if format is None or format.compiled or not format.interpreted:
         return
@@ -177,7 +168,6 @@ def _job(plan: RunPlan, args: RunFlags) -> RankJob:
 
 
 def _cases(plan: RunPlan, args: RunFlags, dtype: str, size: int) -> list[Case]:
-    """Return the timed case of a size and type, and for float sums one with rough numbers."""
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
     plain = Case(0, max(1, size // unit), dtype, args.in_place, seed=args.seed)
     cases = [replace(plain, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
@@ -228,11 +218,7 @@ def _told(
 
 
 def _check_trace(args: RunFlags) -> None:
-    """Check that the rounds can be recorded, and that the trace file can be written.
-
-    Raises:
-        UserError: they cannot, or the file is in the way.
-    """
+    """Check that the rounds can be recorded, and that the trace file can be written."""
     if args.trace is None:
         return
     if args.on in ("nccl", "jax"):
@@ -285,14 +271,12 @@ Predict = Callable[[int], float | None]
 
 
 def _prediction(schedule: Schedule | None) -> Predict:
-    """Return the function from size to simulated µs; it gives None without a machine."""
     if schedule is None:
         return lambda _: None
     return lambda size: simulate(schedule, size).time_us
 
 
 def _entry(collective: Collective, one: CaseResult, predict: Predict) -> dict[str, Any]:
-    """Return one entry of ``sizes``."""
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks
     assert one.median_us is not None

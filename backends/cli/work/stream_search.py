@@ -81,11 +81,7 @@ def synth_stream(args: SynthFlags, console: Console) -> int:
 
 
 def _asked(args: SynthFlags) -> tuple[Greedy, int]:
-    """Return the engine and the message size.
-
-    Raises:
-        UserError: something that there are no streams for.
-    """
+    """Return the engine and the message size."""
     engine = ENGINES.make(args.engine or "portfolio", "--engine")
     if not isinstance(engine, Greedy):
         raise UserError(
@@ -136,8 +132,6 @@ def _followed(source: Stream, progress: Progress, console: Console) -> Stream:
 
 
 class _Beside:
-    """Temporary folder beside the target, renamed to it when complete."""
-
     def __init__(self, output: str | None) -> None:
         self._target = Path(os.path.realpath(output)) if output else None
         self._aside: Path | None = None
@@ -164,11 +158,7 @@ class _Beside:
 
 
 def _check_folder(args: SynthFlags) -> None:
-    """Check before the work begins that the folder may be written.
-
-    Raises:
-        UserError: it is stdout, a file, there already (without ``-f``), or others' (even with it).
-    """
+    """Check before the work begins that the folder may be written."""
     if args.output is None:
         return
     if args.output == "-":

@@ -162,8 +162,6 @@ def _objective(settings: Iterable[Setting]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Contents of a sweep's TOML file."""
-
     axes: dict[str, Any] = field(default_factory=dict)
     exclude: tuple[Mapping[str, Any], ...] = ()
     jobs: tuple[Mapping[str, Any], ...] = ()
@@ -212,7 +210,6 @@ def _texts(values: list[Any], name: str, where: str) -> tuple[str, ...]:
 
 
 def _rule(data: Any, where: str) -> Mapping[str, Any]:
-    """Return one exclusion rule: each key has one text or several."""
     fields = Fields(data, f"{where}: exclude")
     rule: dict[str, Any] = {}
     for name in ("topology", "collective", "sketch", "engine", "size"):
@@ -231,7 +228,6 @@ def _rule(data: Any, where: str) -> Mapping[str, Any]:
 
 
 def _job(data: Any, where: str) -> Mapping[str, Any]:
-    """Return one job that the file lists by itself."""
     fields = Fields(data, f"{where}: job")
     job: dict[str, Any] = {}
     for name in ("topology", "collective", "sketch", "engine", "roots", "group"):
@@ -346,7 +342,6 @@ def _question(
 
 
 def _flags_of(one: Setting, plan: SweepPlan) -> SynthFlags:
-    """Return the flags of ``weft synth`` for one job."""
     return SynthFlags(
         topology=one.topology,
         collective=one.collective,

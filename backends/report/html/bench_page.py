@@ -59,7 +59,6 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
 
 
 def _measured(data: Mapping[str, Any]) -> list[Series]:
-    """Return a line for every plan, and a dashed one for its prediction."""
     names = list(dict.fromkeys(str(one["name"]) for one in data["sizes"]))
     lines = []
     for name in names:
@@ -80,7 +79,6 @@ def _simulated(data: Mapping[str, Any]) -> list[Series]:
 
 
 def _against_best(lines: list[Series]) -> dict[str, Any]:
-    """Return each line divided by the quickest measured one at that size."""
     best: dict[float, float] = {}
     for one in lines:
         if one.name.endswith("measured"):
@@ -153,7 +151,6 @@ def calibration_page(data: Mapping[str, Any]) -> Facts:
 
 
 def _numbers(data: Mapping[str, Any]) -> Facts:
-    """Return the section of the numbers: fitted ones, then those that keep their default."""
     rows = [[x["key"], f"{x['value']:.4g}", f"{x['default']:.4g}", ""] for x in data["fitted"]]
     rows += [[x["key"], "", f"{x['default']:.4g}", x["why"]] for x in data["kept"]]
     names = ("fitted", "default", "kept because")

@@ -68,8 +68,6 @@ def _either(one: Labels, other: Labels) -> Labels:
 
 
 class _SlotContents:
-    """Contents of each slot of each rank."""
-
     def __init__(self, program: Program, pieces: int) -> None:
         c = program.collective.split(pieces)
         self.shift = [

@@ -309,7 +309,6 @@ def _gains(one: Tuned, number: int) -> Facts:
 
 
 def _runtime_gain(one: Tuned, own: RuntimeTimes, at: int) -> list[str]:
-    """Return the cells of a size on the runtime's own program; dashes where it is not known."""
     gain, apart = one.gain(at), [microseconds(own.apart_us[at])] if own.apart else []
     if gain is None:
         return ["–"] * 5 + apart
@@ -318,7 +317,6 @@ def _runtime_gain(one: Tuned, own: RuntimeTimes, at: int) -> list[str]:
 
 
 def _changes(one: Tuned, number: int) -> Facts | None:
-    """Return the sizes from which another algorithm or protocol is used; None: one is for all."""
     rows = [
         [byte_words(c.bytes), c.what, idea_words(c.before), idea_words(c.after)]
         for c in one.changes()
@@ -330,7 +328,6 @@ def _changes(one: Tuned, number: int) -> Facts | None:
 
 
 def _candidates(one: Tuned, number: int) -> Facts:
-    """Return all raced candidates, those that win somewhere first."""
     wins = {c.name: 0 for c in one.candidates}
     for at in range(len(one.grid)):
         timed = [(c.us[at], c.name) for c in one.candidates if c.us[at] is not None]

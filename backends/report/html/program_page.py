@@ -379,7 +379,6 @@ _ADDING = (Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND)
 
 
 def _items(run: ProgramTimeline, number: Ints, model: RuntimeModel) -> dict[str, Any]:
-    """Return the chunks and route of each operation."""
     o, t = run.table, run.topology
     moved = chunks_moved(run.program)
     sets: dict[tuple[int, ...], int] = {}

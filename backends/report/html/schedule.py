@@ -93,7 +93,6 @@ def schedule_view(
 
 
 def _moved(s: Schedule) -> str:
-    """Return what items are in words."""
     return "transfers and casts" if len(s.casts) else "transfers"
 
 
@@ -181,7 +180,6 @@ def loads_of(look: Look) -> Loads:
 
 
 def _facts(look: Look) -> dict[str, Any]:
-    """Return the facts in words."""
     s, found = look.schedule, look.found
     run = found.simulation
     return {

@@ -197,7 +197,6 @@ def schedule_head(shown: Shown, look: Look) -> Facts:
 
 
 def _assumed(shown: Shown, *programs: Program | None) -> Facts | None:
-    """Return what the times of the compiled programs assume; None where none was compiled."""
     protocols = {one.protocol for one in programs if one}
     return assumed_section(shown.model, protocols) if protocols else None
 
@@ -330,8 +329,6 @@ def frontier_page(
 
 
 def _algbw(one: Shown) -> float:
-    """Return the bandwidth in GB/s for large messages."""
-
     load = us_per_byte(one.schedule)
     return float(1 / (1000 * load)) if load else 0.0
 

@@ -51,7 +51,6 @@ def text_page(kind: str, title: str, text: str, name: str) -> Facts:
 
 
 def _links(topology: Topology) -> list[tuple[str, str]]:
-    """Return the kinds of links with their number and bandwidth."""
     kinds = Counter(
         (topology.nodes[x.src].kind, topology.nodes[x.dst].kind, x.bandwidth)
         for x in topology.links
