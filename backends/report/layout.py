@@ -197,7 +197,8 @@ def link_paths(topology: Topology, found: MapLayout, links: Iterable[int]) -> di
     paths = {}
     for number in links:
         link = topology.links[number]
-        a, b = (_rounded(found.spots[i]) for i in (link.src, link.dst))
+        spots = [found.spots[i] for i in (link.src, link.dst)]
+        a, b = ((round(x, 1), round(y, 1)) for x, y in spots)
         dx, dy = b[0] - a[0], b[1] - a[1]
         if number in found.wraps:
             paths[number] = _round_path(a, b, found.lane)
@@ -227,10 +228,6 @@ def _round_path(a: Spot, b: Spot, lane: float) -> str:
     last = _towards(b, end, min(NODE + ARROW, lane - 1))
     corner = f"M{_pair(first)}Q{_pair(start)} {_pair(out)}"
     return f"{corner}L{_pair(back)}Q{_pair(end)} {_pair(last)}"
-
-
-def _rounded(spot: Spot) -> Spot:
-    return round(spot[0], 1), round(spot[1], 1)
 
 
 def _towards(spot: Spot, goal: Spot, by: float) -> Spot:

@@ -26,6 +26,9 @@ MOST_NAMES = 6
 MOST_ORDER = 40
 """Classes, and operations of the order, that are named in a text."""
 
+FAIR = "several communicators, all slowed alike"
+QUEUE = "one at a time on each rank, in the order of readiness"
+
 _NUMBERED = re.compile(r"(.*)\[(0|[1-9][0-9]*)\]", re.DOTALL)
 
 
@@ -38,7 +41,9 @@ def plan_text(plan: WorkloadPlan) -> str:
             ("workload", f"{name}, {operations}"),
             ("bound", f"{microseconds(float(plan.bound_us))} µs: {certificate_text(plan.proof)}"),
             ("plan", f"{microseconds(plan.us)} µs, {_quality(plan)}"),
-            *((label, _against(plan, us, how)) for label, us, how in _others(plan)),
+            ("fair sharing", _against(plan, plan.times.fair, FAIR)),
+            ("one queue", _against(plan, plan.times.queue, QUEUE)),
+            ("no overlap", _against(plan, plan.times.sequence, "one after another")),
         ]
     )
     classes = class_times(plan)
@@ -92,14 +97,6 @@ def _quality(plan: WorkloadPlan) -> str:
 def is_best(plan: WorkloadPlan) -> bool:
     """Return True if the plan meets its bound, but for rounding."""
     return plan.us <= float(plan.bound_us) * (1 + 1e-9)
-
-
-def _others(plan: WorkloadPlan) -> list[tuple[str, float, str]]:
-    return [
-        ("fair sharing", plan.times.fair, "several communicators, all slowed alike"),
-        ("one queue", plan.times.queue, "one at a time on each rank, in the order of readiness"),
-        ("no overlap", plan.times.sequence, "one after another"),
-    ]
 
 
 def _against(plan: WorkloadPlan, us: float, how: str) -> str:
@@ -385,11 +382,6 @@ def shift_facts(found: SharedJobs) -> dict[str, Any]:
         "verdict": verdict(found),
     }
     if found.widths and set(shifts.by_resource) <= set(found.widths):
-        data["excess"] = number(_kilobytes(found))
+        by_resource = shifts.by_resource.items()  # GB/s times µs: 1000 bytes
+        data["excess"] = number(sum(us * found.widths[name] for name, us in by_resource))
     return data
-
-
-def _kilobytes(found: SharedJobs) -> Fraction:
-    """Return the excess in GB/s times µs, that is in 1000 bytes."""
-    by_resource = found.shifts.by_resource.items()
-    return sum((us * found.widths[name] for name, us in by_resource), Fraction(0))

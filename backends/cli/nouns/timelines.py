@@ -169,7 +169,8 @@ def program_run_text(run: ProgramTimeline) -> str:
     shown = [a for a in Activity if a is not Activity.DONE]
     spent = np.zeros((run.table.blocks, len(Activity)))
     np.add.at(spent, (run.block[run.phase_of], run.phase), run.phase_end_us - run.phase_start_us)
-    whole = _drawn_us(run)
+    gaps: Floats = run.skipped_us  # iterations that repeat others
+    whole = run.time_us - float((gaps[:, 1] - gaps[:, 0]).sum())
     used = [a for a in shown if spent[:, a].any()]
     rows = [
         (
@@ -180,8 +181,3 @@ def program_run_text(run: ProgramTimeline) -> str:
     ]
     title = "of the time" + (" that is not left out" if run.skipped else "")
     return head + "\n\n" + cut_table(title, table(("", *(a.words for a in used)), rows))
-
-
-def _drawn_us(run: ProgramTimeline) -> float:
-    gaps: Floats = run.skipped_us
-    return run.time_us - float((gaps[:, 1] - gaps[:, 0]).sum())

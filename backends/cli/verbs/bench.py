@@ -33,8 +33,6 @@ from ..output.stages import telling
 from ..work.lowering import source_of
 
 if TYPE_CHECKING:
-    from weft.dsl.nouns.topology import Topology
-
     from ...formats.p2p.model import Script
     from ...ranks.bench.results import BenchTime, Predict
 
@@ -139,14 +137,14 @@ def _predictions(
     if not args.topology:
         return {}
     machine = read_topology(args.topology)
+
+    def us(script: Script, size: int) -> float:
+        return predict(script, machine, size, overhead_us=float(args.overhead)).time_us
+
     return {
-        one.name: partial(_time_us, script, machine, float(args.overhead))
+        one.name: partial(us, script)
         for one, (_, script) in zip(bench.contestants, plans, strict=True)
     }
-
-
-def _time_us(script: Script, machine: Topology, overhead: float, size: int) -> float:
-    return predict(script, machine, size, overhead_us=overhead).time_us
 
 
 def _text(found: list[BenchTime]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count, facts, microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
@@ -20,14 +20,13 @@ from weft.synth.judge.verify import require_valid
 from ..flags.search import ExplainFlags
 from ..inputs.inputs import read_problem
 from ..inputs.sketches import read_sketch
-from ..nouns.noun import FileKind
+from ..nouns.noun import require_given, schedule_of
 from ..nouns.subjects import read_subject
 from ..output.console import Console
 from ..output.exit_codes import Exit
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.sketch import Rule, Sketch
     from weft.dsl.nouns.topology import Topology
     from weft.synth.explain.conflicts import Conflict
@@ -49,20 +48,12 @@ def run(args: ExplainFlags, console: Console) -> int:
                 hint="leave out -t, -c, -s, --group and --root",
             )
         return _schedule(args.file, args, console)
-    missing = [
-        flag
-        for flag, value in (
-            ("-t/--topology", args.topology),
-            ("-c/--collective", args.collective),
-            ("-s/--sketch", args.sketch),
-        )
-        if value is None
-    ]
-    if missing or args.sketch is None:
-        raise UserError(
-            f"the following arguments are required: {', '.join(missing)}",
-            hint="or the file of a schedule",
-        )
+    require_given(
+        ("-t/--topology", args.topology),
+        ("-c/--collective", args.collective),
+        ("-s/--sketch", args.sketch),
+    )
+    assert args.sketch is not None
     topology, collective = read_problem(args, args.sketch)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
@@ -81,7 +72,8 @@ def _sketch(
     sketch: Sketch,
 ) -> int:
     check_connected(topology, collective)
-    sizes = args.size.powers() if args.size else _sizes_of(sketch)
+    both_ends = tuple(dict.fromkeys(sketch.size or (DEFAULT_SIZE.low,)))
+    sizes = args.size.powers() if args.size else both_ends
     data: dict[str, Any] = {
         "topology": topology.name,
         "collective": collective.name or str(collective.kind),
@@ -105,24 +97,11 @@ def _sketch(
     return Exit.DONE
 
 
-def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
-    if sketch.size is None:
-        return (DEFAULT_SIZE.low,)
-    return tuple(dict.fromkeys(sketch.size))
-
-
 # --- schedules ------------------------------------------------------------------------------------
 
 
 def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
-    subject = read_subject(file)
-    if subject.kind is not FileKind.SCHEDULE:
-        raise UserError(
-            f"expected a schedule, got {an(subject.kind)}",
-            where=subject.where,
-            hint="-t TOPO -c COLL -s SKETCH explain a sketch",
-        )
-    schedule: Schedule = subject.schedule()
+    schedule = schedule_of(read_subject(file), "-t TOPO -c COLL -s SKETCH explain a sketch")
     require_valid(schedule)
     bound = bounds(schedule.topology, schedule.collective)
     made_for = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else DEFAULT_SIZE

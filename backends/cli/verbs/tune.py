@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -61,20 +61,8 @@ def run(args: TuneFlags, console: Console) -> int:
     topology = timed_machine(topology, args)
     options = options_of(args, topology, collectives)
     _tell_target(args, options, topology, console)
-    # Loaded when the question is known to be right: they take a second.
-    made: list[TuneResult] = []
-    with TuningPool(console, args.jobs, "Tuning") as pool:
-        for one in collectives:
-            pool.about = one.name or str(one.kind)
-            try:
-                made.append(tune(topology, one, options, pool.jobs, console.say, pool.tell))
-            except Interrupted:
-                if not made:
-                    raise
-            if pool.stopped:
-                break
-    if len(made) < len(collectives):
-        console.warn(f"interrupted: {count(len(collectives) - len(made), 'collective')} left out")
+    asked = ((one, options) for one in collectives)
+    made, pool = tuned(topology, asked, len(collectives), args.jobs, console)
     library = Library(
         topology.name,
         topology,
@@ -85,6 +73,34 @@ def run(args: TuneFlags, console: Console) -> int:
         provenance(args),
     )
     return finish(library, [m.files for m in made], args, console, pool)
+
+
+def tuned(
+    topology: Topology,
+    asked: Iterable[tuple[Collective, TuneOptions]],
+    expected: int,
+    jobs: int | None,
+    console: Console,
+) -> tuple[list[TuneResult], TuningPool]:
+    """Return the results of collectives, fewer where interrupted, and the pool that ran the jobs.
+
+    Raises:
+        Interrupted: before the first result.
+    """
+    made: list[TuneResult] = []
+    with TuningPool(console, jobs, "Tuning") as pool:
+        for one, options in asked:
+            pool.about = one.name or str(one.kind)
+            try:
+                made.append(tune(topology, one, options, pool.jobs, console.say, pool.tell))
+            except Interrupted:
+                if not made:
+                    raise
+            if pool.stopped:
+                break
+    if len(made) < expected:
+        console.warn(f"interrupted: {count(expected - len(made), 'collective')} left out")
+    return made, pool
 
 
 @dataclass(frozen=True)

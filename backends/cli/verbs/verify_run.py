@@ -56,7 +56,7 @@ def run(args: VerifyRunFlags, console: Console) -> int:
     topology = _machine(args, library)
     if args.output is not None and topology is None:
         raise UserError("no machine is named", where="-o", hint="--library DIR, or -t TOPO")
-    texts = [one for path in args.files for one in _read_all(path, console)]
+    texts = [_one(text, path, console) for path in args.files for text in runs_in(read_text(path))]
     asked = Predictions(library, Path(args.library or "."), topology)
     read_by = [is_ours(one.log, asked.files()) for one in texts]
     told = True if True in read_by else False if False in read_by else None
@@ -89,10 +89,6 @@ def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
     if args.group:
         raise UserError("--group is of a machine, and none is named", hint="-t dgx-h100:nodes=2")
     return library.topology if library else None
-
-
-def _read_all(path: str, console: Console) -> list[_Read]:
-    return [_one(text, path, console) for text in runs_in(read_text(path))]
 
 
 def _one(text: str, path: str, console: Console) -> _Read:

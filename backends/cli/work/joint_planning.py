@@ -100,7 +100,8 @@ def _write(args: PlanFlags, plan: JointPlan | None, console: Console) -> str | N
         return args.output
     texts = {MERGED: dumps(plan.schedule)}
     for part in plan.schedule.parts:
-        name = f"{_plain(part.name)}.json"
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in part.name).lstrip(".")
+        name = f"{safe or 'part'}.json"
         while name in texts:
             name = f"_{name}"
         texts[name] = dumps(part_schedule(plan.schedule, part))
@@ -124,7 +125,3 @@ def _check_output(args: PlanFlags, console: Console) -> None:
 
 def _one_file(output: str) -> bool:
     return output == "-" or Path(output).suffix == ".json"
-
-
-def _plain(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "part"

@@ -6,7 +6,7 @@ The file of such a program is run as it is; whatever can be compiled becomes one
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -189,8 +189,7 @@ def _told(
 ) -> int:
     found = results(job, reports)
     checks = [Check("program", True, GOOD), _compared(found)]
-    predict = _prediction(plan.schedule)
-    sizes = [_entry(plan.collective, one, predict) for one in found if one.us]
+    sizes = [_entry(plan, one) for one in found if one.us]
     good = all(check.ok for check in checks)
     if args.trace is not None:
         _write_recording(args.trace, plan, job, reports, args, console)
@@ -267,23 +266,15 @@ def _compared(found: Sequence[CaseResult]) -> Check:
     return Check("results", True, f"{count(len(found), 'case')} {place}: all right, exactly{rough}")
 
 
-Predict = Callable[[int], float | None]
-
-
-def _prediction(schedule: Schedule | None) -> Predict:
-    if schedule is None:
-        return lambda _: None
-    return lambda size: simulate(schedule, size).time_us
-
-
-def _entry(collective: Collective, one: CaseResult, predict: Predict) -> dict[str, Any]:
+def _entry(plan: RunPlan, one: CaseResult) -> dict[str, Any]:
+    collective = plan.collective
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks
     assert one.median_us is not None
     timing = SimulatedTime(
         message_bytes=size, time_us=one.median_us, bus_factor=bus_factor(collective)
     )
-    predicted = predict(size)
+    predicted = simulate(plan.schedule, size).time_us if plan.schedule else None
     return {
         "bytes": size,
         "dtype": one.case.dtype,

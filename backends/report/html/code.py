@@ -8,7 +8,7 @@ message of a connection is what its k-th receive takes.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from weft.dsl.base.kept import kept
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
-from weft.dsl.nouns.program import Block, Buffer, Instr, Program, RankProgram, Slice
+from weft.dsl.nouns.program import Block, Buffer, Program, RankProgram, Slice
 
 from ...compile.analyses.order import ProgramOrder
 from ...formats.listings import rank_lines
@@ -202,10 +202,12 @@ def _shifted(rank: RankProgram, r: int, count: int) -> RankProgram:
         return Slice(one.buffer, (one.offset - r * (whole // count)) % whole)
 
     blocks = tuple(
-        Block(b.channel, peer(b.send), peer(b.recv), _each(b.code, place)) for b in rank.blocks
+        Block(
+            b.channel,
+            peer(b.send),
+            peer(b.recv),
+            tuple(replace(x, src=place(x.src), dst=place(x.dst)) for x in b.code),
+        )
+        for b in rank.blocks
     )
     return replace(rank, blocks=blocks)
-
-
-def _each(code: tuple[Instr, ...], place: Callable[[Slice], Slice]) -> tuple[Instr, ...]:
-    return tuple(replace(x, src=place(x.src), dst=place(x.dst)) for x in code)

@@ -12,8 +12,9 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.ordering.plan import graph_of
 
-from ..plan_chart import exposed_us, plan_chart
+from ..plan_chart import exposed, plan_chart
 from ..plan_text import certificate_text, class_times, is_best, plan_text
 from ..svg import drawing
 from .code import MOST_CHARACTERS
@@ -152,7 +153,9 @@ def plan_page(plan: WorkloadPlan, name: str) -> Facts:
         tile("fair sharing", microseconds(plan.times.fair), ""),
         tile("one queue", microseconds(plan.times.queue), ""),
     ]
-    bare = exposed_us(plan) if any(not x.communicates for x in plan.workload.operations) else None
+    bare = None
+    if any(not x.communicates for x in plan.workload.operations):
+        bare = sum(end - start for start, end in exposed(plan, graph_of(plan)))
     facts = [
         ("machine", plan.machine),
         ("operations", len(plan.workload.operations)),
