@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import microseconds, table
 from weft.dsl.base.units import format_binary, format_bytes
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.topology import Topology
 
 LOOKS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
     {"us": microseconds, "bytes": format_bytes, "binary": format_binary}
@@ -38,6 +42,12 @@ def shown(entries: Sequence[Mapping[str, Any]], *columns: str, width: int = 0) -
         if not entries or any(value is not _LACKS for value in values):
             kept.append((head, [_cell(x, key, *look) for x in values]))
     return table([head for head, _ in kept], zip(*(x for _, x in kept), strict=True), width)
+
+
+def problem_json(topology: Topology, collective: Collective) -> dict[str, Any]:
+    """Return the keys of ``--json`` that state a problem."""
+    name = collective.name or str(collective.kind)
+    return {"topology": topology.name, "collective": name, "ranks": collective.ranks}
 
 
 _LACKS = object()

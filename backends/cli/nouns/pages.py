@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import read_text
 from weft.dsl.nouns.schedule import Schedule, read
-from weft.dsl.nouns.topology import Topology
 from weft.synth.judge.verify import require_valid
 
 from ...formats.format import Requirements
@@ -51,7 +49,9 @@ def _single(subject: Subject, args: ShowFlags) -> Make:
         return _program(noun, subject, args)
     match subject.kind:
         case FileKind.SCHEDULE:
-            return _schedule(subject, args)
+            shown = _shown(subject, args)
+            convergence = _convergence(args, shown)
+            return lambda most: schedule_page(shown, convergence, most)
         case FileKind.TOPOLOGY:
             topology = subject.topology()
             page = topology_page(topology, topology_text(topology), subject.named)
@@ -76,12 +76,6 @@ def _single(subject: Subject, args: ShowFlags) -> Make:
 # --- schedules ------------------------------------------------------------------------------------
 
 
-def _schedule(subject: Subject, args: ShowFlags) -> Make:
-    shown = _shown(subject, args)
-    convergence = _convergence(args, shown)
-    return lambda most: schedule_page(shown, convergence, most)
-
-
 def _pair(other_file: str, args: ShowFlags) -> Make:
     if args.log is not None:
         raise UserError("--log is of one search", where=args.log)
@@ -99,21 +93,15 @@ def _frontier(args: ShowFlags) -> Make:
             hint="weft synth --objective frontier -o FOLDER writes one",
         )
     first = _shown(subjects[0], args)
-    shown = [first, *(_shown(one, args, _same(first, one)) for one in subjects[1:])]
+    shown = [first]
+    for one in subjects[1:]:  # bounds name numbers of chunks: those of another number are others
+        same = one.schedule().collective == first.schedule.collective
+        shown.append(_shown(one, args, first.bound if same else None))
     if len({(s.schedule.topology.digest(), str(s.schedule.collective.kind)) for s in shown}) > 1:
         raise BadFile("schedules of several problems", where=args.file)
     shown.sort(key=lambda one: (one.schedule.steps, one.name))
     convergence = _convergence(args, first)
     return lambda most: frontier_page(Path(args.file).name, shown, convergence, most)
-
-
-def _same(first: Shown, subject: Subject) -> Any:
-    """Return the bound of the first, common to all: they differ in their chunks only.
-
-    Bounds name numbers of chunks, so that of another number is computed anew.
-    """
-    same = subject.schedule().collective == first.schedule.collective
-    return first.bound if same else None
 
 
 def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
@@ -145,7 +133,13 @@ def _convergence(args: ShowFlags, shown: Shown) -> Any:
 
 def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
     held = noun.held(subject, Requirements(may_hang=True), "shown")
-    machine = _machine_of(args, len(held.program.ranks)) or noun.machine(subject)
+    machine = read_topology(args.topology) if args.topology else noun.machine(subject)
+    ranks = len(held.program.ranks)
+    if args.topology and machine and machine.ranks != ranks:
+        raise UserError(
+            f"the program is for {ranks} ranks, {machine.name} has {machine.ranks}",
+            where=args.topology,
+        )
     if args.log is not None:
         raise UserError("--log draws a search, and a program comes from none", where=args.log)
     valid = ""
@@ -163,28 +157,12 @@ def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
     return lambda most: program_page(shown, most)
 
 
-def _machine_of(args: ShowFlags, ranks: int) -> Topology | None:
-    if not args.topology:
-        return None
-    topology = read_topology(args.topology)
-    if topology.ranks != ranks:
-        raise UserError(
-            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
-            where=args.topology,
-        )
-    return topology
-
-
 # --- libraries ------------------------------------------------------------------------------------
 
 
 def _library(subject: Subject) -> Make:
     library, folder = subject.library(), Path(subject.where).parent
-    views = plan_views(library, _finder(folder))
-    return lambda most: library_page(library, views, folder.resolve().name, most)
 
-
-def _finder(folder: Path) -> Callable[[str], Schedule | None]:
     @cache
     def find(file: str) -> Schedule | None:
         if not (folder / file).is_file():
@@ -195,4 +173,5 @@ def _finder(folder: Path) -> Callable[[str], Schedule | None]:
         require_valid(schedule)
         return schedule
 
-    return find
+    views = plan_views(library, find)
+    return lambda most: library_page(library, views, folder.resolve().name, most)

@@ -21,6 +21,7 @@ from weft.synth.time.schedule_time import SimulatedTime, simulate
 from ...check.checks import Check
 from ...formats.listings import Sheet, Sheets, Value, digest_of
 from ...report.model_numbers import program_starts, schedule_remark
+from ...report.report import problem_json
 from ...report.sheets import MOST_LISTED, link_names, plain, times
 from ...report.text import schedule_text
 from ..flags.files import CheckFlags, DiffFlags, SimulateFlags
@@ -73,9 +74,7 @@ class ScheduleNoun(Noun):
         schedule = subject.schedule()
         collective = schedule.collective
         return schedule_text(schedule), {
-            "topology": schedule.topology.name,
-            "collective": collective.name or str(collective.kind),
-            "ranks": collective.ranks,
+            **problem_json(schedule.topology, collective),
             "steps": schedule.steps,
             "rounds": sum(schedule.rounds),
             "chunks": collective.factor,

@@ -13,7 +13,7 @@ from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.reached_rates import reached_rates, switches_json
-from ...report.report import shown
+from ...report.report import problem_json, shown
 from ..flags.search import BoundFlags
 from ..inputs.inputs import message_note, read_problem
 from ..nouns.noun import require_given, schedule_of
@@ -49,9 +49,7 @@ def run(args: BoundFlags, console: Console) -> int:
         _text(f"{name} on {topology.name}", bound, sizes, remark, brought),
         {
             "status": "ok",
-            "topology": topology.name,
-            "collective": name,
-            "ranks": collective.ranks,
+            **problem_json(topology, collective),
             "bound": bound.to_json(),
             "sizes": sizes,
             **({"relays": hint} if hint else {}),

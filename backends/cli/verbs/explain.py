@@ -17,6 +17,7 @@ from weft.synth.explain.critical import WaitReason, gap_words, what_binds
 from weft.synth.fabric.occupancy import resource_name
 from weft.synth.judge.verify import require_valid
 
+from ...report.report import problem_json
 from ..flags.search import ExplainFlags
 from ..inputs.inputs import read_problem
 from ..inputs.sketches import read_sketch
@@ -26,9 +27,7 @@ from ..output.console import Console
 from ..output.exit_codes import Exit
 
 if TYPE_CHECKING:
-    from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.sketch import Rule, Sketch
-    from weft.dsl.nouns.topology import Topology
+    from weft.dsl.nouns.sketch import Rule
     from weft.synth.explain.conflicts import Conflict
     from weft.synth.explain.costs import SketchCosts, StatementCost
     from weft.synth.explain.critical import Binding, ChainLink
@@ -58,28 +57,10 @@ def run(args: ExplainFlags, console: Console) -> int:
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
         raise UserError(f"the sketch {sketch.name} has no rules", where=args.sketch)
-    return _sketch(args, console, topology, collective, sketch)
-
-
-# --- sketches -------------------------------------------------------------------------------------
-
-
-def _sketch(
-    args: ExplainFlags,
-    console: Console,
-    topology: Topology,
-    collective: Collective,
-    sketch: Sketch,
-) -> int:
     check_connected(topology, collective)
     both_ends = tuple(dict.fromkeys(sketch.size or (DEFAULT_SIZE.low,)))
     sizes = args.size.powers() if args.size else both_ends
-    data: dict[str, Any] = {
-        "topology": topology.name,
-        "collective": collective.name or str(collective.kind),
-        "ranks": collective.ranks,
-        "sketch": sketch.name,
-    }
+    data = {**problem_json(topology, collective), "sketch": sketch.name}
     plain = sketch.at(sizes[0])
     conflict = find_conflict(topology, collective, plain)
     if conflict is None:
@@ -112,9 +93,7 @@ def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
         text,
         {
             "status": "ok",
-            "topology": schedule.topology.name,
-            "collective": schedule.collective.name or str(schedule.collective.kind),
-            "ranks": schedule.collective.ranks,
+            **problem_json(schedule.topology, schedule.collective),
             "sizes": list(map(binding_json, found)),
         },
     )

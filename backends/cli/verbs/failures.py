@@ -17,6 +17,7 @@ from weft.synth.time.schedule_time import simulate
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.points import algbw
+from ...report.report import problem_json
 from ..flags.search import WORST, FailuresFlags
 from ..inputs.inputs import read_problem
 from ..output.console import Console
@@ -60,9 +61,7 @@ def run(args: FailuresFlags, console: Console) -> int:
         "\n\n".join(filter(None, (text, remark))),
         {
             "status": "ok",
-            "topology": topology.name,
-            "collective": name,
-            "ranks": collective.ranks,
+            **problem_json(topology, collective),
             "bytes": size,
             "bound": found.before.to_json(),
             "failures": [_json(x, size, searched.get(i)) for i, x in enumerate(found.losses)],

@@ -105,20 +105,16 @@ def _described(name: str, target: Any) -> dict[str, Any]:
     probe = getattr(target, "availability", None)
     reason = probe() if probe else None
     summary = (inspect.getdoc(target) or "").partition("\n")[0]
+    needed = ",".join(f"{option}=…" for option in needed_options(target))
+    only = f"Used only where it is named with its options: {name}{{{needed}}}." if needed else ""
     return {
         "name": name,
         "available": reason is None,
         "reason": reason,
-        "summary": " ".join(filter(None, (_plain(summary), _condition(name, target)))),
+        "summary": " ".join(filter(None, (_plain(summary), only))),
         "options": [_option(key, field) for key, field in options_of(target).items()],
         "cites": str(getattr(target, "cites", "")),
     }
-
-
-def _condition(name: str, target: Any) -> str:
-    """Return the options without which it cannot be used, in words; '' where there are none."""
-    needed = ",".join(f"{option}=…" for option in needed_options(target))
-    return f"Used only where it is named with its options: {name}{{{needed}}}." if needed else ""
 
 
 def _plain(text: str) -> str:

@@ -23,6 +23,7 @@ from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
 from ...report.reached_rates import switches_json
+from ...report.report import problem_json
 from ..flags.search import SynthFlags
 from ..inputs.inputs import make_problem, message_note, read_problem
 from ..inputs.machines import machine_line
@@ -104,9 +105,7 @@ def _tell(
         console.say("Hint", hint)
     data = {
         "status": str(outcome.status),
-        "topology": problem.topology.name,
-        "collective": problem.collective.name or str(problem.collective.kind),
-        "ranks": problem.collective.ranks,
+        **problem_json(problem.topology, problem.collective),
         "engine": args.engine,
         "seconds": round(progress.seconds, 3),
         "effort": round(progress.effort, 3),

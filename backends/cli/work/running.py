@@ -6,7 +6,7 @@ The file of such a program is run as it is; whatever can be compiled becomes one
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -191,8 +191,12 @@ def _told(
     checks = [Check("program", True, GOOD), _compared(found)]
     sizes = [_entry(plan, one) for one in found if one.us]
     good = all(check.ok for check in checks)
+    name = plan.collective.name or str(plan.collective.kind)
     if args.trace is not None:
-        _write_recording(args.trace, plan, job, reports, args, console)
+        calls = list(_calls(plan, job, reports))
+        write_text(args.trace, dumps(recorded(args.on, name, calls)), force=args.force)
+        told = f"{count(len(calls), 'call')} of {job.ranks} ranks"
+        console.say("Recorded", f"{args.trace}: {told}")
     times = shown(
         sizes,
         *("size:bytes", "type:dtype", "µs:us", "least µs:least_us", "algbw GB/s:algbw_GBps"),
@@ -204,7 +208,7 @@ def _told(
             "status": "ok" if good else "failed",
             "on": args.on,
             "topology": plan.schedule.topology.name if plan.schedule else None,
-            "collective": plan.collective.name or str(plan.collective.kind),
+            "collective": name,
             "ranks": job.ranks,
             "in_place": bool(args.in_place),
             "seconds": round(time.monotonic() - started, 3),
@@ -235,24 +239,16 @@ def _check_trace(args: RunFlags) -> None:
     check_file(args.trace, force=args.force)
 
 
-def _write_recording(
-    path: str,
-    plan: RunPlan,
-    job: RankJob,
-    reports: dict[int, RankReport],
-    args: RunFlags,
-    console: Console,
-) -> None:
-    rows = []
+def _calls(
+    plan: RunPlan, job: RankJob, reports: dict[int, RankReport]
+) -> Iterator[tuple[int, str, dict[int, Any]]]:
+    """Yield bytes, type and rounds by rank of the calls that all ranks watched."""
     for i, case in enumerate(job.cases):
         done = {rank: one.done[i] for rank, one in reports.items()}
         watches = {rank: x.watch for rank, x in done.items() if x and x.watch}
         if case.watch and len(watches) == job.ranks:
             size = case.length * case.exam(plan.collective).dtype.itemsize
-            rows.append((size * plan.collective.message_chunks, case.dtype, watches))
-    name = plan.collective.name or str(plan.collective.kind)
-    write_text(path, dumps(recorded(args.on, name, rows)), force=args.force)
-    console.say("Recorded", f"{path}: {count(len(rows), 'call')} of {job.ranks} ranks")
+            yield size * plan.collective.message_chunks, case.dtype, watches
 
 
 def _compared(found: Sequence[CaseResult]) -> Check:

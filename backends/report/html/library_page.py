@@ -23,9 +23,8 @@ from ...deploy.launchers import assigned
 from ...tune.library_model import library_choice, library_model, library_runtime
 from ...tune.variants import Variant, variant_of
 from ..back_ends import advice
-from ..plan_words import candidate_words, idea_words, source_of
-from .chart import Series
-from .curves import size_charts
+from ..sheets import candidate_words, idea_words, source_of
+from .chart import Series, size_charts
 from .lanes import MOST_BARS
 from .machine import machine_map
 from .page import byte_words, figure, fitted, microseconds

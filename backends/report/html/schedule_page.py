@@ -25,11 +25,18 @@ from ...compile.compile import CompileOptions, lower_schedule
 from ..model_numbers import schedule_remark
 from .chart import ChartAxis, Series, chart
 from .code import listing
-from .curves import baselines, bound_curve, program_curve, schedule_curve
 from .lanes import MOST_BARS
 from .machine import machine_map
 from .page import byte_words, figure, microseconds, share
-from .program_page import program_lanes, record, spent_facts
+from .program_page import (
+    baselines,
+    bound_curve,
+    program_curve,
+    program_lanes,
+    record,
+    schedule_curve,
+    spent_facts,
+)
 from .schedule import Look, compare_section, difference_section, schedule_view
 from .sheet import (
     Facts,

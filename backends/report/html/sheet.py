@@ -15,8 +15,7 @@ from weft.synth.bounds import Bounds
 from weft.synth.time.runtime_model import RuntimeModel
 
 from ..model_numbers import assumed_numbers, numbers_of
-from .chart import Series
-from .curves import size_charts
+from .chart import Series, size_charts
 from .page import byte_words, microseconds
 
 Facts = dict[str, Any]

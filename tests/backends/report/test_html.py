@@ -16,7 +16,6 @@ from weft.backends.cli import main
 from weft.backends.compile.compile import lower_schedule
 from weft.backends.report.html.bench_page import convergence_section
 from weft.backends.report.html.code import chunks_moved, runs, same_ranks
-from weft.backends.report.html.curves import baselines
 from weft.backends.report.html.lanes import CELLS, TICKS, Bars, LaneRow, density, lane
 from weft.backends.report.html.library_page import library_page, middle, size_words
 from weft.backends.report.html.page import (
@@ -28,7 +27,7 @@ from weft.backends.report.html.page import (
     render,
     script_json,
 )
-from weft.backends.report.html.program_page import ShownProgram, program_page
+from weft.backends.report.html.program_page import ShownProgram, baselines, program_page
 from weft.backends.report.html.schedule import Look, loads_of, schedule_view
 from weft.backends.report.html.schedule_page import (
     Shown,
