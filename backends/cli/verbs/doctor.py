@@ -23,20 +23,8 @@ from ..output.console import Console
 from ..output.exit_codes import Exit
 from .list import describe
 
-NEEDED = {
-    "defusedxml": "defusedxml",
-    "flint": "python-flint",
-    "jinja2": "jinja2",
-    "lark": "lark",
-    "networkx": "networkx",
-    "numba": "numba",
-    "numpy": "numpy",
-    "orjson": "orjson",
-    "ortools": "ortools",
-    "pulp": "pulp",
-    "rich": "rich",
-    "scipy": "scipy",
-}
+_SAME = "defusedxml jinja2 lark networkx numba numpy orjson ortools pulp rich scipy"
+NEEDED = dict(sorted({"flint": "python-flint", **{x: x for x in _SAME.split()}}.items()))
 """Modules that weft needs, and the package that has them."""
 
 OPTIONAL = {

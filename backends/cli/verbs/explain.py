@@ -29,7 +29,7 @@ from ..output.exit_codes import Exit
 if TYPE_CHECKING:
     from weft.dsl.nouns.sketch import Rule
     from weft.synth.explain.conflicts import Conflict
-    from weft.synth.explain.costs import SketchCosts, StatementCost
+    from weft.synth.explain.costs import SketchCosts
     from weft.synth.explain.critical import Binding, ChainLink
 
 
@@ -197,17 +197,16 @@ def cost_json(costs: SketchCosts) -> dict[str, Any]:
         "us": number(costs.all_rules.us),
         "certificate": costs.all_rules.certificate.text,
         "without_rules_us": number(costs.no_rules.us),
-        "rules": [_one(cost, costs) for cost in costs.each],
-    }
-
-
-def _one(cost: StatementCost, costs: SketchCosts) -> dict[str, Any]:
-    return {
-        "labels": [rule.label for rule in cost.unit],
-        "where": str(cost.unit[0].span) if cost.unit[0].span else None,
-        "us_without": number(cost.without.us),
-        "saves_us": number(costs.all_rules.us - cost.without.us),
-        "certificate": cost.without.certificate.text,
+        "rules": [
+            {
+                "labels": [rule.label for rule in cost.unit],
+                "where": str(cost.unit[0].span) if cost.unit[0].span else None,
+                "us_without": number(cost.without.us),
+                "saves_us": number(costs.all_rules.us - cost.without.us),
+                "certificate": cost.without.certificate.text,
+            }
+            for cost in costs.each
+        ],
     }
 
 
@@ -238,23 +237,21 @@ def binding_text(found: Binding) -> str:
     )
     if not found.chain:
         return f"{head}\n\nno single chain: each transfer is made in {count(s.segments, 'slice')}"
-    rows = [_row(found, link) for link in found.chain]
+    rows: list[tuple[object, ...]] = [
+        (
+            microseconds(link.start_us),
+            microseconds(link.end_us),
+            int(s.chunk[link.transfer]),
+            f"{s.src[link.transfer]} -> {s.dst[link.transfer]}",
+            _why(found, link),
+        )
+        for link in found.chain
+    ]
     if len(rows) > LONGEST:
         half = LONGEST // 2
         rows = [*rows[:half], ("…", "", "", "", ""), *rows[-half:]]
     title = f"what the time is made of, {count(len(found.chain), 'transfer')}:"
     return f"{head}\n\n{title}\n" + table(("from µs", "to µs", "chunk", "hop", "starts when"), rows)
-
-
-def _row(found: Binding, link: ChainLink) -> tuple[object, ...]:
-    s, i = found.schedule, link.transfer
-    return (
-        microseconds(link.start_us),
-        microseconds(link.end_us),
-        int(s.chunk[i]),
-        f"{s.src[i]} -> {s.dst[i]}",
-        _why(found, link),
-    )
 
 
 def _why(found: Binding, link: ChainLink) -> str:

@@ -20,7 +20,7 @@ from weft.dsl.importers.nccl_tests import (
     require_passed,
     runs_in,
 )
-from weft.dsl.nouns.library import Library, read
+from weft.dsl.nouns.library import read
 from weft.dsl.nouns.topology import Topology
 
 from ...deploy.settings import is_amd
@@ -52,8 +52,14 @@ class _Read:
 def run(args: VerifyRunFlags, console: Console) -> int:
     """Read the logs, judge, compare, and write the measured machine."""
     check_file_output(args, console)
-    library = _library(args)
-    topology = _machine(args, library)
+    if args.library is not None and not is_library(args.library):
+        raise UserError("no library is there", where=f"--library {args.library}")
+    library = None if args.library is None else read(args.library)
+    topology = library.topology if library else None
+    if args.topology is not None:
+        topology = restricted(read_topology(args.topology), args.group)
+    elif args.group:
+        raise UserError("--group is of a machine, and none is named", hint="-t dgx-h100:nodes=2")
     if args.output is not None and topology is None:
         raise UserError("no machine is named", where="-o", hint="--library DIR, or -t TOPO")
     texts = [_one(text, path, console) for path in args.files for text in runs_in(read_text(path))]
@@ -73,22 +79,6 @@ def run(args: VerifyRunFlags, console: Console) -> int:
     facts = _facts(judged, said, found)
     console.result(_text(judged, said, found), {**facts, **(machine or {}), "file": args.output})
     return Exit.DONE if said is None or said.yes else Exit.NO
-
-
-def _library(args: VerifyRunFlags) -> Library | None:
-    if args.library is None:
-        return None
-    if not is_library(args.library):
-        raise UserError("no library is there", where=f"--library {args.library}")
-    return read(args.library)
-
-
-def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
-    if args.topology is not None:
-        return restricted(read_topology(args.topology), args.group)
-    if args.group:
-        raise UserError("--group is of a machine, and none is named", hint="-t dgx-h100:nodes=2")
-    return library.topology if library else None
 
 
 def _one(text: str, path: str, console: Console) -> _Read:

@@ -97,7 +97,7 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
     sections = [
         _head(shown, run, bound, notes),
         certificate_section(bound),
-        curves_section([c for c in curves if c], bound_curve(bound), PREDICTED),
+        curves_section(curves, bound_curve(bound), PREDICTED),
         views_section() if view else None,
         assumed_section(shown.model, (p.protocol,)),
         listing_section(listing(p, 6 * most)),

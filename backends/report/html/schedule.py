@@ -10,8 +10,7 @@ import numpy as np
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.bounds import Bounds
-from weft.synth.explain.critical import Binding, gap_words, what_binds
+from weft.synth.explain.critical import Binding, gap_words
 from weft.synth.fabric.fabric import fabric_of
 from weft.synth.time.movements import movements_of
 from weft.synth.time.timeline import timeline
@@ -32,15 +31,6 @@ class Look:
     schedule: Schedule
     message_bytes: int
     found: Binding
-
-    @staticmethod
-    def at(schedule: Schedule, message_bytes: int, bound: Bounds) -> Look:
-        """Simulate a schedule.
-
-        Raises:
-            UserError: nothing moves in it.
-        """
-        return Look(schedule, message_bytes, what_binds(schedule, message_bytes, bound))
 
     @property
     def time_us(self) -> float:

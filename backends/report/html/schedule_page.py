@@ -13,7 +13,7 @@ from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
-from weft.synth.explain.critical import gap_words
+from weft.synth.explain.critical import gap_words, what_binds
 from weft.synth.fabric.occupancy import rounds_per_chunk, us_per_byte
 from weft.synth.time.calibrated import DATASHEET, USUAL_CHOICE, ModelChoice
 from weft.synth.time.latency import latency_us
@@ -98,7 +98,7 @@ class Shown:
     @property
     def look(self) -> Look:
         """Return the simulated schedule."""
-        return Look.at(self.schedule, self.size, self.bound)
+        return Look(self.schedule, self.size, what_binds(self.schedule, self.size, self.bound))
 
 
 def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MOST_BARS) -> Facts:
@@ -128,7 +128,7 @@ def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MO
         [
             schedule_head(shown, look),
             bound,
-            curves_section([c for c in curves if c], bound_curve(shown.bound), CURVES),
+            curves_section(curves, bound_curve(shown.bound), CURVES),
             convergence,
             views_section(),
             _assumed(shown, program),
@@ -320,7 +320,7 @@ def frontier_page(
         ),
         _frontier(several),
         certificate_section(several[0].bound),
-        curves_section([c for c in curves if c], bound_curve(several[0].bound)),
+        curves_section(curves, bound_curve(several[0].bound)),
         convergence,
         views_section("Each schedule"),
         _assumed(several[0], *programs),
@@ -407,7 +407,7 @@ def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
     ]
     sections = [
         compare_section(_said(one, looks[0]), _said(other, looks[1]), one.name, other.name),
-        curves_section([c for c in curves if c], bound_curve(one.bound) if same else None),
+        curves_section(curves, bound_curve(one.bound) if same else None),
         difference_section(looks[0], looks[1]) if same else None,
         views_section("Side by side"),
         _assumed(one, *programs),

@@ -129,8 +129,11 @@ def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]
     }
 
 
-def curves_section(curves: Sequence[Series], bound: Series | None, after: str = "") -> Facts | None:
-    """Return the charts and table of times."""
+def curves_section(
+    several: Sequence[Series | None], bound: Series | None, after: str = ""
+) -> Facts | None:
+    """Return the charts and table of times; curves that are None are left out."""
+    curves = [one for one in several if one]
     if not any(one.points for one in curves):
         return None
     lines = [*curves, *([bound] if bound else [])]

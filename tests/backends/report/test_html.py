@@ -28,7 +28,7 @@ from weft.backends.report.html.page import (
     script_json,
 )
 from weft.backends.report.html.program_page import ShownProgram, baselines, program_page
-from weft.backends.report.html.schedule import Look, loads_of, schedule_view
+from weft.backends.report.html.schedule import loads_of, schedule_view
 from weft.backends.report.html.schedule_page import (
     Shown,
     frontier_page,
@@ -51,7 +51,7 @@ SIZE = 1 << 20
 
 def view_of(schedule, most=26_000):
     bound = bounds(schedule.topology, schedule.collective)
-    return schedule_view(Look.at(schedule, SIZE, bound), "x", most)
+    return schedule_view(Shown.of("x", schedule, SIZE, bound).look, "x", most)
 
 
 def unpacked(row):
@@ -103,7 +103,7 @@ def test_bound_and_facts_are_those_of_the_problem():
 
 def test_bytes_over_links_add_up():
     schedule = sharing()
-    look = Look.at(schedule, SIZE, bounds(schedule.topology, schedule.collective))
+    look = Shown.of("x", schedule, SIZE, bounds(schedule.topology, schedule.collective)).look
     loads = loads_of(look)
     links = len(schedule.topology.links)
     each = SIZE / schedule.collective.message_chunks
