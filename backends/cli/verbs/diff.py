@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -47,7 +46,17 @@ def run(args: DiffFlags, console: Console) -> int:
             "kind": before.kind,
             "before": args.before,
             "after": args.after,
-            "sheets": differences_json(found),
+            "sheets": [
+                {
+                    "name": changes.name,
+                    "same": changes.same,
+                    "changes": [
+                        {"what": row.what, "before": _plain(row.before), "after": _plain(row.after)}
+                        for row in changes.rows
+                    ],
+                }
+                for changes in found
+            ],
         },
     )
     return Exit.NO if found else Exit.DONE
@@ -162,20 +171,5 @@ def _shown(value: Value) -> str:
     return "-" if value is None else _label(str(value))
 
 
-def differences_json(found: list[Changes]) -> list[dict[str, Any]]:
-    """Return all rows that differ."""
-
-    def plain(value: Value) -> Value:
-        return number(value) if isinstance(value, float) else value
-
-    return [
-        {
-            "name": changes.name,
-            "same": changes.same,
-            "changes": [
-                {"what": row.what, "before": plain(row.before), "after": plain(row.after)}
-                for row in changes.rows
-            ],
-        }
-        for changes in found
-    ]
+def _plain(value: Value) -> Value:
+    return number(value) if isinstance(value, float) else value

@@ -69,7 +69,14 @@ def run(args: ExplainFlags, console: Console) -> int:
     if conflict is not None:
         console.result(
             conflict_text(sketch.name, conflict),
-            {"status": "infeasible", **data, **conflict_json(conflict)},
+            {
+                "status": "infeasible",
+                **data,
+                "conflict": [rule.label for rule in conflict.rules],
+                "where": [str(rule.span) if rule.span else None for rule in conflict.rules],
+                "why": conflict.why,
+                "cures": [rule.label for rule in conflict.cures],
+            },
         )
         return Exit.NO
     found = [costs(topology, collective, sketch, size) for size in sizes]
@@ -127,17 +134,6 @@ def _cure(conflict: Conflict) -> str:
     if conflict.cures:
         return f"leave out {named(conflict.cures, MOST)}; the others are in the way elsewhere too"
     return "one of them has to go, and then there is another conflict"
-
-
-def conflict_json(conflict: Conflict) -> dict[str, Any]:
-    """Return the keys of the object: labels, positions, reason, and rules whose removal
-    suffices."""
-    return {
-        "conflict": [rule.label for rule in conflict.rules],
-        "where": [str(rule.span) if rule.span else None for rule in conflict.rules],
-        "why": conflict.why,
-        "cures": [rule.label for rule in conflict.cures],
-    }
 
 
 def named(rules: Iterable[Rule], most: int = MOST) -> str:

@@ -167,21 +167,16 @@ def over_size(
     return chart(title, x, y, curves)
 
 
-def against_bound(curves: Sequence[Series], bound: Series) -> list[Series]:
-    """Return each curve divided by the bound at the same size, which is 1."""
-    least = dict(bound.points)
-    return [
-        Series(one.name, [(a, b / least[a]) for a, b in one.points if least.get(a)], one.style)
-        for one in curves
-    ]
-
-
 def size_charts(curves: Sequence[Series], bound: Series | None) -> list[dict[str, Any]]:
     """Return the charts of time over size, absolute and as a multiple of the bound."""
     lines = [*curves, *([bound] if bound else [])]
     charts = [over_size("Time over message size", lines)]
     if bound:
-        ratio = against_bound(curves, bound)
+        least = dict(bound.points)
+        ratio = [
+            Series(one.name, [(a, b / least[a]) for a, b in one.points if least.get(a)], one.style)
+            for one in curves
+        ]
         one = Series("lower bound", [(a, 1.0) for a, b in bound.points if b], "bound")
         # Ratios to the bound are compared, so this axis is logarithmic, too.
         charts.append(over_size("Time ÷ lower bound", [*ratio, one], unit="times the bound"))

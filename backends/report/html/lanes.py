@@ -93,8 +93,9 @@ def lane(
     if hidden > 0:
         best = set(sorted(shown, key=lambda i: -rows[i].busy)[:room])
         shown = [i for i in shown if i in best]
-    kept = first_items(bars, most)
-    whole = len(kept) == len(distinct_values(bars.item))
+    items, count = np.unique(bars.item, return_counts=True)
+    kept = items[np.cumsum(count) <= most]  # all, or the first ones up to the limit of bars
+    whole = len(kept) == len(items)
     by_row = np.lexsort((bars.start, bars.row))
     few = bars.of(by_row[np.isin(bars.item[by_row], kept)])
     edges = np.searchsorted(few.row, np.arange(len(rows) + 1))
@@ -117,16 +118,10 @@ def lane(
         "rows": lines,
         "whole": whole,
         "kinds": [[int(k), WORDS[int(k)]] for k in distinct_values(bars.kind)],
-        "items": len(distinct_values(bars.item)),
+        "items": len(items),
         "kept": len(kept),
         "hidden": max(0, hidden),
     }
-
-
-def first_items(bars: Bars, most: int) -> Ints:
-    """Return the items whose bars are kept: all, or the first ones up to the limit of bars."""
-    items, count = np.unique(bars.item, return_counts=True)
-    return np.asarray(items[np.cumsum(count) <= most], np.int64)
 
 
 def density(bars: Bars, row: int, span: float) -> str:
