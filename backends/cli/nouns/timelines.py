@@ -14,7 +14,7 @@ from weft.synth.time.program_record import ProgramTimeline, record_program
 from weft.synth.time.timeline import Timeline, timeline
 
 from ...formats.format import Requirements
-from ...report.text import GANTT_RANKS, SHADES, cut_table
+from ...report.text import GANTT_RANKS, cut_table, rank_fills
 from ..flags.files import ShowFlags
 from ..inputs.machines import read_topology
 from ..inputs.models import chosen_model
@@ -126,15 +126,8 @@ def _used(run: Timeline, noun: str, names: list[str], first: int) -> str:
 def _gantt(run: Timeline) -> str:
     """Return a chart with a row per rank; each cell shows the use of its outgoing links."""
     s = run.schedule
-    width = np.array([float(x.bandwidth) for x in s.topology.links])
-    source = np.array([x.src for x in s.topology.links])
-    use = _use(run, s)
-    lines = []
-    for rank in range(s.topology.ranks):
-        mine = source == rank
-        full = np.average(use[mine], axis=0, weights=width[mine]) if mine.any() else use[0] * 0
-        marks = np.ceil(np.clip(full, 0, 1) * 8 - 1e-9).astype(int)
-        lines.append(f"{s.topology.nodes[rank].name:>8} |{''.join(SHADES[m] for m in marks)}|")
+    fills = rank_fills(s.topology, s.topology.links, _use(run, s))
+    lines = [f"{name} |{''.join(marks)}|" for name, marks in fills]
     end = f"{microseconds(run.time_us)} µs"
     axis = f"{'':8}  0{end:>{CELLS - 1}}"
     return "\n".join(["use of the outgoing links of every rank over time:", *lines, axis])

@@ -43,15 +43,11 @@ def run(args: Flags, console: Console) -> int:
 
             return search(args, console)
         case _:
-            return _list(console)
-
-
-def _list(console: Console) -> int:
-    data = [{"name": e.name, "synopsis": e.synopsis, "summary": e.summary} for e in names()]
-    heads = ("name:name", "options:synopsis", "what it is:summary")
-    text = shown(data, *heads, width=columns())
-    console.result(text, {"status": "ok", "topologies": data})
-    return Exit.DONE
+            data = [{"name": e.name, "synopsis": e.synopsis, "summary": e.summary} for e in names()]
+            heads = ("name:name", "options:synopsis", "what it is:summary")
+            text = shown(data, *heads, width=columns())
+            console.result(text, {"status": "ok", "topologies": data})
+            return Exit.DONE
 
 
 def _show(topology: Topology, console: Console) -> int:

@@ -16,11 +16,12 @@ import numpy as np
 
 from weft.dsl.base.kept import kept
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.program import Block, Buffer, Program, RankProgram, Slice
 
 from ...compile.analyses.order import ProgramOrder
 from ...formats.listings import rank_lines
+from ..text import holders
+from ..text import runs as joined_runs
 
 NOTHING = -1
 
@@ -107,7 +108,7 @@ FEW_NAMED = 600
 
 def chunk_names(collective: Collective, most: int = MOST_NAMED) -> list[list[str]]:
     """Return for each chunk the ranks on which it starts and on which it must end, in words."""
-    start, end = _holders(collective.pre), _holders(collective.post)
+    start, end = holders(collective.pre), holders(collective.post)
     everybody = collective.ranks
     return [
         [_words(start.get(k, set()), everybody), _words(end.get(k, set()), everybody)]
@@ -115,11 +116,9 @@ def chunk_names(collective: Collective, most: int = MOST_NAMED) -> list[list[str
     ]
 
 
-def _holders(placement: Placement) -> dict[int, set[int]]:
-    held: dict[int, set[int]] = defaultdict(set)
-    for rank, chunk in zip(placement.ranks.tolist(), placement.chunks.tolist(), strict=True):
-        held[chunk].add(rank)
-    return held
+def runs(numbers: Iterable[int]) -> str:
+    """Return sorted numbers with runs joined: ``0–3, 7``."""
+    return joined_runs(numbers, "–", ", ")
 
 
 def _words(ranks: set[int], everybody: int) -> str:
@@ -128,17 +127,6 @@ def _words(ranks: set[int], everybody: int) -> str:
     if len(ranks) == everybody and everybody > 1:
         return "all ranks"
     return f"rank{'s' if len(ranks) > 1 else ''} {runs(ranks)}"
-
-
-def runs(numbers: Iterable[int]) -> str:
-    """Return sorted numbers with runs joined: ``0–3, 7``."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in found)
 
 
 MOST_CHARACTERS = 150_000
