@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from .bounds import ROOTED, Bounds, RootedBound, binding, bounds, lower_bound_us
 from .composite import Composite
-from .tree_prices import tree_prices
+from .trees import tree_prices
 
 __all__ = [
     "ROOTED",

@@ -21,20 +21,18 @@ from ..base.engine import Certificate
 from ..steiner.packing import cast_packing
 from . import distance, report
 from .cast_partition import cast_partition
-from .composite import Composite, Wants, always, average, envelope, of_cut
+from .composite import Composite, Wants, always, average, envelope, of_cut, sides
 from .cut import CutFinder, NodeCut, best_cut, best_of, host_cuts
-from .demand import ClassDemand, copying_demand, is_allreduce, wanted_items
+from .demand import ClassDemand, copying_demand, is_allreduce, representatives, wanted_items
+from .distance import Lengths
 from .effort import BOUND_EFFORT, BoundEffort
 from .flow import best_prices, level_sets
 from .mix import best_mix
 from .network import MaxFlow, network
 from .orbit_prices import orbit_prices
 from .partition import best_partition, least_cut, plain_partition
-from .rank_orbits import representatives
 from .reach import SIZES, Reach, reaches
-from .sides import sides
 from .trees import tree_time
-from .windows import Lengths
 
 ROOTED = "schedules that bring every byte to one place and spread it from there"
 

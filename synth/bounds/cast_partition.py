@@ -35,8 +35,7 @@ from weft.dsl.symmetry.orbits import Orbits, orbits_of
 
 from ..fabric.fabric import fabric_of
 from ..lp.highs import solve_lp
-from ..steiner.effort import STEINER_EFFORT
-from ..steiner.graph import Arcs, SteinerGraph, tie_price
+from ..steiner.graph import STEINER_EFFORT, Arcs, SteinerGraph, tie_price
 
 
 @dataclass(frozen=True, eq=False)

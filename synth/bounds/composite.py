@@ -30,12 +30,14 @@ both: something of S must reach every rank outside, and something of every rank 
 The least of store and forward and cut through is taken; where switches compute, legs of casts do
 the former beside transfers that do the latter, so there each head and each tail is the lesser of
 the two. (The idea: packing.md §6, a NIC's busy time and what lies behind the NIC.)
+
+The sets of nodes whose composite bounds are computed: near the tight cut, ranks and hosts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -50,8 +52,8 @@ from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .cut import CutFinder, NodeCut
 from .demand import ClassDemand
+from .distance import Lengths
 from .effort import BoundEffort
-from .windows import Lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,3 +373,45 @@ def _hidden(left: _Entry, middle: _Entry, right: _Entry) -> bool:
     return (left[0] - right[0]) * (middle[1] - left[1]) <= (left[0] - middle[0]) * (
         right[1] - left[1]
     )
+
+
+def sides(
+    topology: Topology,
+    ends: tuple[int, int],
+    given: Sequence[int] | None,
+    speakers: Ints,
+    most: int,
+) -> Iterator[Bools]:
+    """Sets S such that something may have to leave S, as masks over the nodes.
+
+    ``ends`` are the two farthest ranks, ``speakers`` one of each orbit, of which the first ``most``
+    are used; ``given`` is the tight cut, if the bound is one.
+    """
+    seen: set[bytes] = set()
+    for inside in _candidates(topology, ends, given, speakers[:most]):
+        ranks = inside[: topology.ranks]
+        if inside.tobytes() not in seen and ranks.any() and not ranks.all():
+            seen.add(inside.tobytes())
+            yield inside
+
+
+def _candidates(
+    topology: Topology, ends: tuple[int, int], given: Sequence[int] | None, speakers: Ints
+) -> Iterator[Bools]:
+    count = len(topology.nodes)
+    if given is not None:
+        yield _mask(count, given)
+    host = np.array([-1 if x.host is None else x.host for x in topology.nodes])
+    for rank in dict.fromkeys([*ends, *speakers.tolist()]):
+        own = [_mask(count, [rank])]
+        if host[rank] >= 0:
+            own.append(host == host[rank])
+        for inside in own:
+            yield ~inside
+            yield inside
+
+
+def _mask(count: int, nodes: Sequence[int]) -> Bools:
+    inside = np.zeros(count, bool)
+    inside[list(nodes)] = True
+    return inside

@@ -3,6 +3,8 @@
 Copying and reducing collectives have one form. Reducing a chunk from many ranks to one is
 copying it from that one to the many, reversed in time on the reversed machine; so reduce and
 reduce_scatter are described by their duals (``backwards``).
+
+Rank orbits: one rank of each orbit under the machine's symmetries represents all of them.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
+from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words, distinct_values
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import in_blocks, placed, rows_of
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.symmetry import orbits, verified
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,3 +352,19 @@ def _set_hash(flat: Ints, start: Ints, ranks: int) -> Words:
     words = _random_words(ranks)
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words[flat], dtype=np.uint64)])
     return np.asarray(total[start[1:]] - total[start[:-1]])
+
+
+def alike(topology: Topology, few: int) -> Ints:
+    """Return for every rank the smallest one that a symmetry maps it to, shape (ranks,).
+
+    Declared symmetries count as far as they hold; a broken link breaks them. Machines with fewer
+    than ``few`` ranks are not compared: there each rank is an orbit.
+    """
+    if topology.ranks < few or not topology.symmetries:
+        return np.arange(topology.ranks)
+    return orbits(verified(topology), topology.ranks)
+
+
+def representatives(topology: Topology, few: int) -> Ints:
+    """The smallest rank of every orbit (:func:`alike`), ascending."""
+    return distinct_values(alike(topology, few))

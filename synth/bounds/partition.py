@@ -26,8 +26,7 @@ from weft.dsl.base.arrays import Bools
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
-from .capacity import Crossing, crossing
-from .cut import CutFinder, NodeCut
+from .cut import Crossing, CutFinder, NodeCut, crossing
 from .network import MaxFlow, Network, network
 
 

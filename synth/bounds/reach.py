@@ -43,9 +43,9 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .cut import CutFinder, NodeCut
+from .distance import Lengths
 from .effort import BoundEffort
 from .report import capacity_words, names
-from .windows import Lengths
 
 SIZES = tuple(1 << k for k in range(8, 34))
 """Message sizes at one of which a curve must exceed all other bounds, to be kept."""

@@ -12,10 +12,9 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..prices.arborescence import TreePrices
 from ..steiner.packing import PairPrices
-from .capacity import Crossing
 from .cast_partition import CastPartition
 from .composite import CompositeLine
-from .cut import NodeCut
+from .cut import Crossing, NodeCut
 from .distance import Path
 from .flow import ResourcePrices
 from .mix import Mix

@@ -20,10 +20,9 @@ from weft.dsl.nouns.workload import Shard
 from ..base.effort import Effort, setting
 from ..base.engine import Certificate
 from ..bounds.bounds import binding, bounds
-from ..bounds.demand import copying_demand
+from ..bounds.demand import copying_demand, representatives
 from ..bounds.distance import latency_path, required_matrix
 from ..bounds.effort import BOUND_EFFORT
-from ..bounds.rank_orbits import representatives
 from ..bounds.report import path_certificate
 from ..joint.carried import collective_of
 from ..joint.demands import CollectiveDemand

@@ -7,6 +7,8 @@ plain ones do: copies meet there only where an issuer next to it has one. For tr
 from a root (``outward``) a switch computes if it multicasts; for those that lead to one, if it
 reduces: they are trees that lead away on the reversed machine. A rank that feeds a switch with its
 issuer in the group pays for its own copy too, back over the cheapest link from the switch.
+
+Limits of the search for trees with casts and for bounds that know of them.
 """
 
 from __future__ import annotations
@@ -19,8 +21,32 @@ from weft.dsl.base.arrays import Bools, Floats, Ints, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
+from ..base.effort import Effort, setting
 from ..fabric.fabric import fabric_of
-from .effort import STEINER_EFFORT
+
+
+@dataclass(frozen=True, slots=True)
+class SteinerEffort(Effort):
+    """Limits of :func:`.packing.cast_packing` and of the prices of messages between groups."""
+
+    packing: float = setting(20.0, "effort of one packing")
+    rounds: int = setting(100, "rounds of column generation, at most")
+    sets: int = setting(512, "sets of switches that are looked at one by one, at most")
+    cells: int = setting(50, "entries of a matrix of costs that take about a step")
+    close: float = setting(
+        1e-9, "part by which costs may differ and count as equal; of equal routes the shorter wins"
+    )
+    cut_rounds: int = setting(60, "rounds of cutting planes for a bound, at most")
+    cut_ranks: int = setting(
+        160, "ranks of a machine up to which routes between all of them are priced for a bound"
+    )
+    way_bytes: int = setting(
+        1 << 20, "bytes for which the cheapest of several ways between two switches is taken"
+    )
+    denominator: int = setting(5040, "largest denominator of such a price")
+
+
+STEINER_EFFORT = SteinerEffort()
 
 
 def tie_price(price: Floats) -> float:

@@ -33,8 +33,7 @@ from ..base.meter import STEPS, Meter
 from ..fabric.fabric import fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from ..lp.highs import solve_lp
-from .effort import STEINER_EFFORT
-from .graph import Arcs, SteinerGraph
+from .graph import STEINER_EFFORT, Arcs, SteinerGraph
 from .tree import SwitchSets, Tree, groups_alike
 
 

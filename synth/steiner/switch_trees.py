@@ -22,8 +22,7 @@ from weft.dsl.nouns.parts import NodeKind
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of
-from .effort import STEINER_EFFORT
-from .graph import Arcs, SteinerGraph
+from .graph import STEINER_EFFORT, Arcs, SteinerGraph
 from .packing import RoutedTree, routed
 from .tree import Tree
 

@@ -17,7 +17,7 @@ from weft.dsl.base.arrays import AnyArray, Floats, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.meter import Meter
-from .effort import STEINER_EFFORT
+from .graph import STEINER_EFFORT
 
 
 @dataclass(frozen=True, slots=True)

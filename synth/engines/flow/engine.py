@@ -18,8 +18,7 @@ from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk, us_per_byte
 from ...time.schedule_time import simulate
 from ..packing.order.order_search import OrderLimits, Planned, quickest
-from ..packing.order.plan import PackingPlan
-from ..packing.order.plan_quotient import PlanQuotient, unfolded
+from ..packing.order.plan import PackingPlan, PlanQuotient, unfolded
 from ..packing.paths.matching import in_rounds
 from ..packing.paths.paths import pack_paths
 from ..packing.trees.demands import moves_pairs

@@ -26,15 +26,13 @@ from ...base.meter import Meter
 from ...bounds import Bounds, Composite, binding, bounds, report
 from ...bounds.bounds import waiting
 from ...bounds.composite import always
+from ...bounds.distance import Lengths
 from ...bounds.flow import priced
-from ...bounds.windows import Lengths
 from ...fabric.fabric import fabric_of
 from ...lp.certified import common_denominator
-from ..packing.paths.columns import Split, SplitTask, generate, split
-from ..packing.paths.net import PathNet, net_of
-from ..packing.paths.pool import PathPool
+from ..packing.paths.columns import Split, SplitTask, figures, generate, split, trees_of
+from ..packing.paths.net import PathNet, PathPool, net_of
 from ..packing.paths.route import Routing, get_ready, negotiate, shortest
-from ..packing.paths.trees import figures, trees_of
 from ..packing.trees.demands import PairDemand, pairs_of, symmetric
 from ..packing.trees.model import Packing
 from .effort import FLOW_EFFORT, FlowEffort

@@ -29,20 +29,17 @@ from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_time import simulate
-from .casts.forwarding import OnMachine, forwarding, outcome_on_machine
-from .casts.search import cast_points, casts_help
+from .casts.search import OnMachine, cast_points, casts_help, forwarding, outcome_on_machine
 from .effort import PACKING_EFFORT, PackingEffort
 from .hosts.hosts import pack_hosts
 from .order.order_search import OrderLimits, Planned, quickest, summary
-from .order.plan import PackingPlan
-from .order.plan_low_load import low_load_packing
-from .order.plan_quick import Automorphisms, quick_packing
-from .order.plan_quotient import PlanQuotient, unfolded
+from .order.plan import PackingPlan, PlanQuotient, unfolded
+from .order.plan_quick import Automorphisms, low_load_packing, quick_packing
 from .paths.matching import in_rounds
 from .paths.paths import pack_paths
 from .trees.demands import moves_pairs, pairs_of
+from .trees.machine import peers_of
 from .trees.model import Packing, tree_depth
-from .trees.peers import peers_of
 from .trees.task import Under
 from .trees.trees import pack
 from .unions import packs_union, union_outcome

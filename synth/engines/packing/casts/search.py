@@ -4,6 +4,12 @@ Allreduce: the best mixture of trees (:mod:`weft.synth.steiner.packing`), and si
 that are cheap at the size, α counted; broadcast and reduce: such trees alone, since no mixture of
 them is quicker than without casts where as much enters every node as leaves it. Each is tried in
 several numbers of slices and orders by simulation. Allgather and reduce_scatter gain nothing.
+
+Packings of transfers on a machine whose switches compute, as if they only forwarded.
+
+Their search then knows the bound that transfers can meet, and ends there: it is the search of the
+machine without capabilities, to the last step. What it finds is told of the machine itself, with
+the bound of all schedules.
 """
 
 from __future__ import annotations
@@ -28,11 +34,12 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import orbits_of
 
 from ....base.effort import Effort, setting
-from ....base.engine import Point
+from ....base.engine import Observer, Outcome, Point, Status
 from ....base.meter import Meter
 from ....bounds import bounds
 from ....fabric.fabric import fabric_of
 from ....fabric.occupancy import us_per_byte
+from ....frontier.objective import meets_bound
 from ....judge.casts import cast_problems
 from ....judge.verify import verify
 from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
@@ -269,3 +276,62 @@ def _point(problem: Problem, quickest: _Quickest, size: int) -> Point:
         rate=candidate.rate * unit,
         words=words,
     )
+
+
+WORDS = "where switches only forward: "
+
+
+def forwarding(problem: Problem) -> Problem:
+    """Return the problem on the machine whose switches only forward."""
+    return replace(problem, topology=problem.topology.without_capabilities())
+
+
+@dataclass(frozen=True, slots=True)
+class OnMachine:
+    """An observer of the search without capabilities, which tells another one what it finds."""
+
+    problem: Problem
+    observer: Observer
+
+    def stage(self, name: str) -> None:
+        """Tell it."""
+        self.observer.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        """Tell it, as a schedule of the machine itself."""
+        self.observer.incumbent(on_machine(self.problem, point))
+
+    def cancelled(self) -> bool:
+        """Return what it says."""
+        return self.observer.cancelled()
+
+
+def on_machine(problem: Problem, point: Point) -> Point:
+    """Return a schedule of transfers as one of the machine itself."""
+    found = bounds(problem.topology, problem.collective)
+    return replace(
+        point,
+        schedule=replace(point.schedule, topology=problem.topology),
+        bound=found.rounds_per_chunk,
+        certificate=found.certificate,
+        bandwidth_optimal=point.rounds_per_chunk == found.rounds_per_chunk,
+        words=f"{WORDS}{point.words}" if point.words else "",
+    )
+
+
+def outcome_on_machine(problem: Problem, plain: Outcome) -> Outcome:
+    """Return an answer without capabilities as one of the machine itself: optimal only if it meets
+    the bound of all schedules."""
+    points = tuple(on_machine(problem, point) for point in plain.points)
+    told = {point.words: f"{WORDS}{point.words}" for point in plain.points if point.words}
+    statements = tuple(told.get(line, line) for line in plain.statements)
+    status = plain.status
+    if status is Status.OPTIMAL and not _optimal(problem, points):
+        status = Status.FEASIBLE
+    return replace(plain, status=status, points=points, statements=statements)
+
+
+def _optimal(problem: Problem, points: tuple[Point, ...]) -> bool:
+    if problem.objective is not Objective.TIME:
+        return all(point.bandwidth_optimal for point in points)
+    return any(meets_bound(point, problem) for point in points)

@@ -21,9 +21,8 @@ from ....base.engine import Point
 from ....base.meter import Meter
 from ..trees.demands import moves_pairs
 from ..trees.model import Packing, counted, halves, trees_per_root
-from .mirror import Mirrored
-from .order import FIRST, OTHERS, Rule, TransferOrder, Urgency, as_listed, shaken
-from .plan_quotient import PlanQuotient
+from .order import FIRST, OTHERS, Mirrored, Rule, TransferOrder, Urgency, as_listed, shaken
+from .plan import PlanQuotient
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,20 @@ from ....bounds.orbit_prices import TreeFlow, orbit_prices
 from ....lp.certified import common_denominator
 from ..trees.demands import PairDemand, pairs_of, symmetric
 from ..trees.model import Packing
-from .columns import Split, SplitTask, split
+from .columns import Split, SplitTask, figures, split, trees_of
 from .effort import PATH_EFFORT, PathEffort
-from .from_flow import rounded
-from .net import PathNet, net_of
-from .pool import PathPool
-from .prices import PathPrices, prices_by_weights
-from .route import Routing, get_ready, in_parts, negotiate, room_of, shortest
-from .trees import figures, trees_of
+from .net import PathNet, PathPool, net_of
+from .route import (
+    PathPrices,
+    Routing,
+    get_ready,
+    in_parts,
+    negotiate,
+    prices_by_weights,
+    room_of,
+    rounded,
+    shortest,
+)
 
 _GRID, _FINEST = 1 << 24, 1 << 29  # denominators of prices that are no simple fractions
 

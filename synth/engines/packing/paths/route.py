@@ -2,6 +2,20 @@
 
 Where the demand fits the target in whole parts, this finds it without a linear program, with
 short paths and the least common denominator. What does not fit is left to :mod:`.columns`.
+
+A target rate where the optimum is unknown: prices by multiplicative weights.
+
+The prices of resources that many cheapest paths use rise, phase after phase; every phase's prices
+prove a bound (Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional packing and
+covering problems", 1995). One search per source and phase, so that any number of pairs is cheap.
+
+Whole paths from a fractional flow: the flow that proves the best rate says where data goes.
+
+Every chunk takes the path of one tree of its source, drawn by the trees' shares (Raghavan and
+Thompson, "Randomized rounding", 1987). The draws of a source are spread evenly, so that each tree
+gets its share of the destinations up to one. Then chunks move, in turn, to the tree that is the
+cheapest, at prices that grow ever steeper with the use of a resource; re-routing (:mod:`.route`)
+mends the rest.
 """
 
 from __future__ import annotations
@@ -15,9 +29,77 @@ from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meter import Meter
+from ....bounds.orbit_prices import TreeFlow
 from .effort import PATH_EFFORT, PathEffort
-from .net import PathNet
-from .pool import PathPool
+from .net import PathNet, PathPool, entries
+
+_UNIT = float(1 << 30)
+
+
+@dataclass(frozen=True, eq=False)
+class PathPrices:
+    """Float prices of resource orbits, and the time (chunks per GB/s) that they prove necessary."""
+
+    resources: Floats
+    time: float
+
+
+def prices_by_weights(
+    net: PathNet,
+    src: Ints,
+    dst: Ints,
+    count: Ints,
+    pool: PathPool | None,
+    *,
+    meter: Meter,
+    effort: PathEffort = PATH_EFFORT,
+) -> PathPrices:
+    """Return the best prices of some phases; their time is a bound up to float rounding.
+
+    The paths of the last phases, which are spread well, come into the pool, if there is one.
+    """
+    width = np.array([float(w) for w in net.width])
+    total = np.zeros(net.resource_orbits)
+    best = PathPrices(1.0 / width, 0.0)
+    phases, (first, last) = effort.phases, effort.steepness
+    for phase in range(phases):
+        steep = first * (last / first) ** (phase / phases)
+        use = total / width
+        toll = np.exp(steep * (use / max(float(use.max()), 1e-300) - 1.0)) / width
+        links, length, paid = _all_cheapest(net, src, dst, count, toll, meter)
+        if paid / float(width @ toll) > best.time:
+            best = PathPrices(toll, paid / float(width @ toll))
+        total += load_of(net, links, length, count)
+        if pool is not None and phase >= phases - effort.kept_phases:
+            pool.add(np.arange(len(src)), links, length)
+        if meter.over():
+            break
+    return best
+
+
+def _all_cheapest(
+    net: PathNet, src: Ints, dst: Ints, count: Ints, toll: Floats, meter: Meter
+) -> tuple[Ints32, Ints, float]:
+    """Return a cheapest path per pair, and their total price."""
+    from .kernels import search_steps, trees
+
+    resource_start, resources = net.graph[3], net.graph[4]
+    full = np.add.reduceat(toll[resources], resource_start[:-1])
+    soft = np.rint(full * (_UNIT / float(full.max()))).astype(np.int64) + 1
+    none, free = np.zeros(len(net.tail), np.int64), np.zeros(net.resource_orbits, np.int64)
+    links, length, work = trees(net.graph, net.tail, none, soft, free, src, dst, net.longest)
+    meter.spend(search_steps(work) + len(src))
+    column, at = entries(links, np.maximum(length, 0))
+    return links, length, float(full[at] @ count[column])
+
+
+def load_of(net: PathNet, links: Ints32, length: Ints, count: Ints) -> Floats:
+    """Return the uses of the resources by paths that carry so many chunks each."""
+    column, at = entries(links, np.maximum(length, 0))
+    uses = np.bincount(at, count[column].astype(float), len(net.tail))
+    resource_start, resources = net.graph[3], net.graph[4]
+    load = np.bincount(resources, np.repeat(uses, np.diff(resource_start)), net.resource_orbits)
+    return load.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,3 +264,76 @@ def _round(
     )
     meter.spend(search_steps(work) + len(order) // 4)
     return Routing(now.parts, now.pair, links, length, load)
+
+
+def rounded(
+    net: PathNet,
+    src: Ints,
+    dst: Ints,
+    count: Ints,
+    flow: TreeFlow,
+    *,
+    seed: int,
+    meter: Meter,
+    effort: PathEffort = PATH_EFFORT,
+) -> Routing:
+    """Return a path for every chunk of the pairs, along the trees of a flow without symmetry."""
+    from .kernels import search_steps, settle
+
+    pair = np.repeat(np.arange(len(src)), count)
+    begin, end = src[pair], dst[pair]
+    source = np.searchsorted(flow.machine.source, begin)
+    tree = _drawn(flow, source, seed)
+    best = _along(net, pair, begin, end, source, tree, flow)
+    width = np.array([float(w) for w in net.width])
+    load, rng = best.load.copy(), np.random.default_rng(seed)
+    for turn, steep in enumerate(effort.settling):
+        if turn >= effort.least_settling and meter.over():
+            break
+        full = width * float((load / width).max())
+        order = rng.permutation(len(pair))
+        looked = settle(
+            net.graph, net.tail, flow.into, source, begin, end, tree, load, full, order, steep
+        )
+        meter.spend(search_steps(looked) + len(pair) // 4)
+        if (load / width).max() < (best.load / width).max():
+            best = _along(net, pair, begin, end, source, tree, flow)
+    return best
+
+
+def _along(
+    net: PathNet, pair: Ints, src: Ints, dst: Ints, source: Ints, tree: Ints, flow: TreeFlow
+) -> Routing:
+    """The paths of chunks along their trees."""
+    back = np.zeros((len(pair), net.longest), np.int32)
+    length = np.zeros(len(pair), np.int64)
+    node, left = dst.copy(), np.arange(len(pair))
+    while len(left):  # from the destinations towards the sources
+        link = flow.into[tree[left], source[left], node[left]]
+        back[left, length[left]] = link
+        length[left] += 1
+        node[left] = net.tail[link]
+        left = left[node[left] != src[left]]
+    links = _turned(back, length)
+    load = load_of(net, links, length, np.ones(len(pair), np.int64))
+    return Routing(1, pair, links, length, load.astype(np.int64))
+
+
+def _drawn(flow: TreeFlow, source: Ints, seed: int) -> Ints:
+    """The tree that each chunk takes, by its source (ascending)."""
+    rng = np.random.default_rng(seed)
+    total: Floats = np.cumsum(np.maximum(flow.share, 0.0), axis=0)
+    share = total / total[-1]
+    order = np.lexsort((rng.random(len(source)), source))
+    size = np.bincount(source, minlength=share.shape[1])
+    place = np.empty(len(source), np.int64)
+    place[order] = np.arange(len(source)) - np.repeat(np.cumsum(size) - size, size)
+    even = (place + rng.random(share.shape[1])[source]) / size[source]
+    # The sums of floats may end below the last draw.
+    return np.asarray(np.minimum((share[:, source] < even).sum(axis=0), len(share) - 1))
+
+
+def _turned(back: Ints32, length: Ints) -> Ints32:
+    """Paths that were written from their ends, from their beginnings."""
+    at = length[:, None] - 1 - np.arange(back.shape[1])
+    return np.where(at >= 0, np.take_along_axis(back, np.maximum(at, 0), axis=1), 0)

@@ -18,8 +18,7 @@ from ....bounds.bounds import bandwidth_bound, fewest_steps
 from ....bounds.effort import BOUND_EFFORT
 from ....fabric.fabric import ResourceOrbits
 from .effort import TREE_EFFORT, TreeEffort
-from .machine import TreeMachine
-from .peers import few_peers
+from .machine import TreeMachine, few_peers
 
 REDUCING = frozenset({Kind.REDUCE, Kind.REDUCE_SCATTER})
 SYMMETRIC = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLREDUCE})

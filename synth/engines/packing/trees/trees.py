@@ -26,12 +26,12 @@ from ....base.meter import STEPS, Meter
 from ....bounds import tree_prices
 from ....lp.certified import common_denominator
 from .effort import TREE_EFFORT, TreeEffort
-from .mirrored import mirrored
 from .model import Packing, tree_limits, trees_per_root, unequal
 from .pool import Columns
-from .search import TreeSearch, WeightedTrees
-from .sparse import (
+from .search import (
     Equal,
+    TreeSearch,
+    WeightedTrees,
     equal_trees,
     least_congestion,
     natural_copies,
@@ -39,7 +39,7 @@ from .sparse import (
     sparser,
 )
 from .task import TreeTask, Under
-from .templates import packing_of
+from .templates import mirrored, packing_of
 
 
 def pack(

@@ -17,11 +17,17 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.base.meter import Meter
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.packing.order.mirror import Mirrored
-from weft.synth.engines.packing.order.order import FIRST, OTHERS, Rule, Urgency, as_listed, shaken
+from weft.synth.engines.packing.order.order import (
+    FIRST,
+    OTHERS,
+    Mirrored,
+    Rule,
+    Urgency,
+    as_listed,
+    shaken,
+)
 from weft.synth.engines.packing.order.order_search import OrderEffort, OrderLimits, quickest
-from weft.synth.engines.packing.order.plan import PackingPlan
-from weft.synth.engines.packing.order.plan_quotient import PlanQuotient, unfolded
+from weft.synth.engines.packing.order.plan import PackingPlan, PlanQuotient, unfolded
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
