@@ -30,12 +30,14 @@ from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of
 
 from ..fabric.fabric import fabric_of
 from ..lp.highs import solve_lp
 from ..steiner.graph import STEINER_EFFORT, Arcs, SteinerGraph, tie_price
+from .words import BandwidthBound, carried, price_words, prices_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,29 @@ class CastPartition:
     def time(self) -> Fraction:
         """Buffers per GB/s: times M / 1000 it is µs."""
         return self.messages * self.per_message / self.worth
+
+    def bound(self, topology: Topology, message_chunks: int, chunks: int) -> BandwidthBound:
+        """The bound for so many buffers, and its certificate."""
+        p, priced = len(self.groups), prices_of(self.prices)
+        alone = all(len(group) == 1 for group in self.groups)
+        text = (
+            f"Between {f'the {p} single ranks' if alone else f'{p} groups of ranks'} every byte "
+            f"needs at least 2·({p} - 1) = {self.messages} messages. Price "
+            f"{price_words(topology, priced)}: a route between groups costs "
+            f"{rounded(self.per_message)} or more, and so does a cast for each message that it "
+            "replaces (a sum of k groups or a copy to k others k, one of both those to one group "
+            f"and from it); price times bandwidth adds up to {rounded(self.worth)} GB/s"
+        )
+        data = {
+            "groups": [list(group) for group in self.groups],
+            "prices": priced,
+            "messages": self.messages,
+            "per_message": str(self.per_message),
+            "worth_GBps": str(self.worth),
+            "chunks": chunks,
+        }
+        needed = self.messages * self.per_message * chunks
+        return carried("casts", text, needed, self.worth, message_chunks, data)
 
 
 @dataclass(frozen=True, eq=False)

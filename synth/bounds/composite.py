@@ -46,6 +46,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import rounded
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
@@ -54,6 +56,7 @@ from .cut import CutFinder, NodeCut
 from .demand import ClassDemand
 from .distance import Lengths
 from .effort import BoundEffort
+from .words import chunk_words, line_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,38 @@ class CompositeLine:
         """As seen on the machine itself, if it was found on the reversed one."""
         return replace(self, cut=self.cut.turned()) if self.backwards else self
 
+    def composite(self, topology: Topology, us: Fraction, message_chunks: int) -> Composite:
+        """The bound with its constant ``us``, and its certificate."""
+        us_per_byte = self.time / (BYTES_PER_US_PER_GBPS * message_chunks)
+        cut = self.turned().cut
+        early, late, rho = (x * self.unit for x in (min(self.early), min(self.late), self.rho))
+        wait = f"of T, {rounded(early)} µs or more before and after a transfer are of no use"
+        if self.copies != 1:
+            times = f"{self.copies} times" if self.copies else "in vain"
+            wait += (
+                f"; what crosses in the {'first' if self.backwards else 'last'} {rounded(rho)} µs "
+                f"must cross {times}, and {rounded(late)} µs or more are of no use to anything else"
+            )
+        from_afar = f" from {rounded(self.head * self.unit)} µs away or more" if self.head else ""
+        text = (
+            f"{chunk_words(self.chunks, message_chunks)}{from_afar} {cut.words(topology)}; {wait}. "
+            f"{line_words(us, us_per_byte)}"
+        )
+        data = {
+            "inside": cut.members,
+            "chunks": self.chunks,
+            "message_chunks": message_chunks,
+            "us": str(us),
+            "us_per_byte": str(us_per_byte),
+            "backwards": self.backwards,
+            "early_us": [str(x * self.unit) for x in self.early.tolist()],
+            "late_us": [str(x * self.unit) for x in self.late.tolist()],
+            "threshold_us": str(rho),
+            "copies": self.copies,
+            **cut.crossing.to_json(),
+        }
+        return Composite(us, us_per_byte, Certificate("composite", text, data))
+
     def us(self, topology: Topology) -> Fraction:
         """The constant a, in µs."""
 
@@ -154,6 +189,33 @@ def average(
     weights = [weight.numerator * (scale // weight.denominator) for weight in exact]
     total = sum(weight * wait for weight, wait in zip(weights, waits.tolist(), strict=True))
     return Fraction(total, sum(weights)) * unit if any(weights) else Fraction(0)
+
+
+def waiting(
+    topology: Topology,
+    lengths: Lengths,
+    certificate: Certificate,
+    latency: Fraction,
+    us_per_byte: Fraction,
+) -> Composite:
+    """The bandwidth bound with the α of the transfers over its links."""
+    rows = certificate.data.get("cover") or certificate.data["prices"]
+    cover = [(int(row), Fraction(times)) for row, times in rows]
+    waits = always(topology, lengths, [row for row, _ in cover], latency)
+    us = average(topology, cover, waits, lengths.unit)
+    shown = [int(x) * lengths.unit for x in waits]
+    text = (
+        f"{certificate.text}. Every transfer over these links also costs α: at least "
+        f"{rounded(min(shown))} µs, and {rounded(us)} µs on average, weighted by price or "
+        f"multiplier times bandwidth. {line_words(us, us_per_byte)}"
+    )
+    data = certificate.data | {
+        "us": str(us),
+        "us_per_byte": str(us_per_byte),
+        "waits_us": [str(x) for x in shown],
+        "of": certificate.kind,
+    }
+    return Composite(us, us_per_byte, Certificate("composite", text, data))
 
 
 def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: Fraction) -> Ints:

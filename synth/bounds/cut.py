@@ -32,6 +32,7 @@ from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import LinearProgram, certified_minimum
 from .demand import ClassDemand
 from .network import MaxFlow, Network, network
+from .words import BandwidthBound, capacity_words, carried, chunk_words, names
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,31 @@ class NodeCut:
     def time(self) -> Fraction:
         """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
         return self.chunks / self.crossing.capacity
+
+    @property
+    def members(self) -> list[int]:
+        """The nodes of the set."""
+        return np.flatnonzero(self.inside).tolist()
+
+    def words(self, topology: Topology) -> str:
+        """The way that chunks must go; the smaller side is named."""
+        others = np.flatnonzero(~self.inside).tolist()
+        out = len(self.members) <= len(others)
+        side = names(topology, self.members if out else others)
+        over = capacity_words(topology, self.crossing)
+        return f"must go {'out of' if out else 'into'} {side} over {over}"
+
+    def bound(self, topology: Topology, message_chunks: int) -> BandwidthBound:
+        """The bound of the cut, and its certificate."""
+        return carried(
+            "cut",
+            f"{chunk_words(self.chunks, message_chunks)} {self.words(topology)}",
+            self.chunks,
+            self.crossing.capacity,
+            message_chunks,
+            {"inside": self.members, "chunks": self.chunks},
+            self.crossing.to_json(),
+        )
 
     def turned(self) -> NodeCut:
         """The same cut on the machine with all links reversed."""

@@ -26,10 +26,12 @@ from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, distinct_values
 from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.shortest import distances
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import cut_off
 from weft.dsl.nouns.topology import Topology
 
+from ..base.engine import Certificate
 from ..fabric.fabric import as_integers
 from .demand import ClassDemand, is_allreduce, wanted_items
 
@@ -41,6 +43,24 @@ class Path:
     nodes: tuple[int, ...]
     links: tuple[int, ...]
     length: Fraction
+
+
+def path_certificate(topology: Topology, path: Path | None, unit: str) -> Certificate:
+    """The certificate of a farthest pair; ``unit`` of its length: µs, or hops."""
+    if path is None:
+        nothing = {"nodes": [], "links": [], "length": "0"}
+        return Certificate("path", "no rank needs anything that one other rank alone has", nothing)
+    named = [topology.nodes[node].name for node in path.nodes]
+    shown = named[0]
+    for name, i in zip(named[1:], path.links, strict=True):
+        alpha = f"-{rounded(topology.links[i].latency)}" if unit == "µs" else ""
+        shown += f" {alpha}-> {name}"
+    text = (
+        f"{named[-1]} needs something of {named[0]}, and no path between them is shorter than "
+        f"{shown} = {rounded(path.length)} {unit if path.length != 1 else unit.removesuffix('s')}"
+    )
+    data = {"nodes": list(path.nodes), "links": list(path.links), "length": str(path.length)}
+    return Certificate("path", text, data)
 
 
 def required_matrix(collective: Collective, demand: ClassDemand | None) -> Bools:

@@ -20,12 +20,14 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .demand import ClassDemand
 from .effort import BoundEffort
+from .words import BandwidthBound, carried, price_words, prices_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,17 @@ class ResourcePrices:
     def time(self) -> Fraction:
         """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
         return self.spent / self.worth
+
+    def bound(self, topology: Topology, message_chunks: int) -> BandwidthBound:
+        """The bound of the prices, and its certificate."""
+        priced = prices_of(self.values.tolist())
+        text = (
+            f"Price {price_words(topology, priced)}. The chunks of all pairs travel priced "
+            f"distances that add up to {self.spent} (M is {message_chunks} chunks); price times "
+            f"bandwidth adds up to {rounded(self.worth)} GB/s"
+        )
+        data = {"prices": priced, "spent": self.spent, "worth_GBps": str(self.worth)}
+        return carried("prices", text, self.spent, self.worth, message_chunks, data)
 
 
 def priced(topology: Topology, pairs: Ints, prices: Ints) -> ResourcePrices | None:

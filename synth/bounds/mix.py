@@ -22,6 +22,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.base.tables import count, rounded
 from weft.dsl.nouns.topology import Topology
 
 from ..base.meter import Meter
@@ -31,6 +32,7 @@ from .cut import CutFinder, NodeCut, Supply
 from .demand import ClassDemand
 from .effort import BoundEffort
 from .network import Network, network
+from .words import BandwidthBound, carried, listed, names, price_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,28 @@ class Mix:
     def time(self) -> Fraction:
         """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
         return self.needed / self.worth
+
+    def bound(self, topology: Topology, message_chunks: int) -> BandwidthBound:
+        """The bound of the mix, and its certificate."""
+        cuts = [
+            f"{w} times {count(c.chunks, 'chunk')} out of {names(topology, c.members)}"
+            for w, c in zip(self.weights, self.cuts, strict=True)
+        ]
+        text = (
+            f"Weigh cuts: {listed(cuts, '; ')}: {self.needed} (M is {message_chunks} chunks). "
+            f"Price {price_words(topology, self.prices)}: no link leaves more weight of cuts than "
+            "it costs, with the resources it uses; price times bandwidth adds up to "
+            f"{rounded(self.worth)} GB/s"
+        )
+        data = {
+            "cuts": [
+                {"weight": w, "inside": c.members, "chunks": c.chunks}
+                for w, c in zip(self.weights, self.cuts, strict=True)
+            ],
+            "prices": [list(x) for x in self.prices],
+            "worth_GBps": str(self.worth),
+        }
+        return carried("cuts", text, self.needed, self.worth, message_chunks, data)
 
     def turned(self) -> Mix:
         """The same mix on the machine with all links reversed."""

@@ -28,6 +28,7 @@ from weft.dsl.nouns.topology import Topology
 
 from .cut import Crossing, CutFinder, NodeCut, crossing
 from .network import MaxFlow, Network, network
+from .words import BandwidthBound, capacity_words, carried, listed, names
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,29 @@ class Partition:
     def time(self) -> Fraction:
         """Buffers per GB/s: times M / 1000 it is µs."""
         return self.messages / self.crossing.capacity
+
+    def bound(self, topology: Topology, message_chunks: int, chunks: int) -> BandwidthBound:
+        """The bound for so many buffers, and its certificate."""
+        p = len(self.groups)
+        groups = listed([names(topology, group) for group in self.groups])
+        alone = all(len(group) == 1 for group in self.groups)
+        text = (
+            f"Between {f'the {p} single ranks' if alone else f'{p} groups {groups}'} every byte "
+            f"needs at least 2·({p} - 1) = {self.messages} messages: {p - 1} before any group has "
+            f"the sum, {p - 1} to bring it to the others. Each message "
+            f"{'leaves its group' if self.outward else 'enters a group'} over "
+            f"{capacity_words(topology, self.crossing)}"
+        )
+        data = {
+            "groups": [list(group) for group in self.groups],
+            "shells": [list(shell) for shell in self.shells],
+            "outward": self.outward,
+            "messages": self.messages,
+            "chunks": chunks,
+        }
+        needed, capacity = self.messages * chunks, self.crossing.capacity
+        more = self.crossing.to_json()
+        return carried("partition", text, needed, capacity, message_chunks, data, more)
 
 
 def least_cut(topology: Topology) -> NodeCut | None:

@@ -45,7 +45,7 @@ from ..fabric.fabric import fabric_of
 from .cut import CutFinder, NodeCut
 from .distance import Lengths
 from .effort import BoundEffort
-from .report import capacity_words, names
+from .words import capacity_words, names
 
 SIZES = tuple(1 << k for k in range(8, 34))
 """Message sizes at one of which a curve must exceed all other bounds, to be kept."""

@@ -35,7 +35,7 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.matrix import SparseMatrix
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.topology import Topology
@@ -47,7 +47,7 @@ from ..prices.arborescence import TreePrices, tree_costs
 from ..prices.route_costs import route_costs
 from .demand import ClassDemand, copying_demand
 from .effort import BOUND_EFFORT, BoundEffort
-from .report import tree_certificate
+from .words import carried, price_words, prices_of
 
 
 def tree_time(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fraction | None:
@@ -148,10 +148,21 @@ def tree_prices(
     held = np.flatnonzero(weight).tolist()
     spent = sum(int(weight[v]) * costs[v] for v in held)
     worth = sum((p * b for p, b in zip(checked, topology.capacities(), strict=True)), Fraction(0))
-    of = collective.message_chunks
-    value = spent / worth / (BYTES_PER_US_PER_GBPS * of)
     found = TreePrices(checked, tuple((v, costs[v]) for v in held), spent, worth)
-    return value, tree_certificate(topology, found, of, value)
+    of, priced = collective.message_chunks, prices_of(found.prices)
+    text = (
+        f"Price {price_words(topology, priced)}. The cheapest tree from each of {len(found.costs)} "
+        f"ranks to all others costs {min(cost for _, cost in found.costs)} or more, those of all chunks {spent} "
+        f"(M is {of} chunks); price times bandwidth adds up to {rounded(worth)} GB/s"
+    )
+    data = {
+        "prices": priced,
+        "trees": [list(x) for x in found.costs],
+        "spent": spent,
+        "worth_GBps": str(worth),
+    }
+    bound = carried("trees", text, spent, worth, of, data)
+    return bound.us_per_byte, bound.certificate
 
 
 def _demand(topology: Topology, collective: Collective) -> ClassDemand:

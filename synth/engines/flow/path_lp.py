@@ -23,9 +23,8 @@ from weft.dsl.nouns.topology import Topology
 
 from ...base.engine import Certificate
 from ...base.meter import Meter
-from ...bounds import Bounds, Composite, binding, bounds, report
-from ...bounds.bounds import waiting
-from ...bounds.composite import always
+from ...bounds import Bounds, Composite, binding, bounds
+from ...bounds.composite import always, waiting
 from ...bounds.distance import Lengths
 from ...bounds.flow import priced
 from ...fabric.fabric import fabric_of
@@ -214,9 +213,8 @@ def _proven_bound(
         proof = priced(topology, pairs.table(topology.ranks), rows)
         if proof is None:
             continue
-        slope = proof.time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
-        reason = report.price_certificate(topology, proof, collective.message_chunks, slope)
-        line = waiting(topology, lengths, reason, found.latency_us, slope)
+        rate = proof.bound(topology, collective.message_chunks)
+        line = waiting(topology, lengths, rate.certificate, found.latency_us, rate.us_per_byte)
         if best is None or line.at(message_bytes) > best.at(message_bytes):
             best = line
     return best

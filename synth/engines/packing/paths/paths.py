@@ -24,7 +24,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Certificate
 from ....base.meter import STEPS, Meter
-from ....bounds import bounds, report
+from ....bounds import bounds
 from ....bounds.demand import copying_demand
 from ....bounds.flow import priced
 from ....bounds.orbit_prices import TreeFlow, orbit_prices
@@ -377,12 +377,8 @@ def _proven_bound(
         found = priced(topology, pairs.table(topology.ranks), resources)
         if found is None:
             continue
-        value = found.time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
-        if value > best[0]:
-            best = (
-                value,
-                report.price_certificate(topology, found, collective.message_chunks, value),
-            )
+        rate = found.bound(topology, collective.message_chunks)
+        best = max(best, (rate.us_per_byte, rate.certificate), key=lambda x: x[0])
         if found.time >= hoped:
             break
     return best
