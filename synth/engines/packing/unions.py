@@ -21,6 +21,7 @@ from ...joint.union import has_union, joint_union, union_carriers
 from ...time.schedule_tables import Prepared, prepare
 from ...time.slices import doubled
 from .trees.demands import moves_pairs
+from .trees.model import point_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +100,8 @@ def _point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:
         f"{len(schedule)} transfers, {schedule.segments} slices, {us:.4g} µs at "
         f"{format_bytes(size)}"
     )
-    return Point(
-        schedule,
-        schedule.steps,
-        0,
-        schedule.collective.factor,
-        found.rounds_per_chunk,
-        found.certificate,
-        sizes=(size,),
-        bandwidth_optimal=rate == found.us_per_byte,
-        rate=rounds_per_chunk(schedule),
-        words=words,
+    made = point_of(
+        schedule, collective.plain(), rate, found.us_per_byte, found.certificate, size, words
     )
+    assert made.bound == found.rounds_per_chunk and made.rate == rounds_per_chunk(schedule), "XX"
+    return made

@@ -26,7 +26,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
@@ -45,6 +45,7 @@ from ....judge.verify import verify
 from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
 from ....time.schedule_tables import prepare
 from ....time.slices import doubled
+from ..trees.model import point_of
 from .schedule import Pair, lifted, planned, schedule_of
 
 KINDS = (Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE)
@@ -258,24 +259,13 @@ def _point(problem: Problem, quickest: _Quickest, size: int) -> Point:
     schedule, candidate, us = quickest.schedule, quickest.candidate, quickest.us
     assert verify(schedule).ok, "casts are built to be right"
     found = bounds(topology, collective)
-    unit = BYTES_PER_US_PER_GBPS * collective.message_chunks * topology.round_bandwidth()
     casts = len(schedule.casts)
     words = (
         f"{candidate.words}: {casts} cast{'s' * (casts != 1)} beside {len(schedule)} transfers, "
         f"{schedule.segments} slices, {us:.4g} µs at {format_bytes(size)}"
     )
-    return Point(
-        schedule,
-        schedule.steps,
-        0,
-        schedule.collective.factor,
-        found.us_per_byte * unit,
-        found.certificate,
-        sizes=(size,),
-        bandwidth_optimal=candidate.rate == found.us_per_byte,
-        rate=candidate.rate * unit,
-        words=words,
-    )
+    bound, certificate = found.us_per_byte, found.certificate
+    return point_of(schedule, collective, candidate.rate, bound, certificate, size, words)
 
 
 WORDS = "where switches only forward: "

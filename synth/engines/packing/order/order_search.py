@@ -107,6 +107,11 @@ class Planned:
         """The time, plus a small penalty per doubling of the slices."""
         return self.time_us * (1 + self.slice_price * float(np.log2(self.segments)))
 
+    def us_at(self, size: int) -> float:
+        """The µs of the same plan at another size in bytes."""
+        order = self.order
+        return self.quotient.time_us(size, self.segments, order.priority, order.stride)
+
     def schedule(self) -> Schedule:
         """Return the schedule, annotated with the data of the planner."""
         plan = self.quotient.plan

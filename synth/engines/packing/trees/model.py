@@ -21,10 +21,12 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ....base.engine import Certificate
+from ....base.engine import Certificate, Point
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,32 @@ class PackedTree:
 
     def __len__(self) -> int:
         return len(self.src)
+
+
+def point_of(
+    schedule: Schedule,
+    plain: Collective,
+    rate: Fraction,
+    bound: Fraction,
+    certificate: Certificate,
+    size: int,
+    words: str = "",
+) -> Point:
+    """A schedule of the ``plain`` collective, its rate and the bound (µs per byte of M) in rounds;
+    best at ``size`` bytes."""
+    unit = BYTES_PER_US_PER_GBPS * plain.message_chunks * schedule.topology.round_bandwidth()
+    return Point(
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        bound * unit,
+        certificate,
+        bandwidth_optimal=rate == bound,
+        rate=rate * unit,
+        words=words,
+        sizes=(size,),
+    )
 
 
 @dataclass(frozen=True, eq=False)

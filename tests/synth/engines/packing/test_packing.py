@@ -17,8 +17,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Point, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.packing.effort import PACKING_EFFORT
-from weft.synth.engines.packing.engine import Packer
+from weft.synth.engines.packing.engine import PACKING_EFFORT, Packer
 from weft.synth.time.schedule_time import simulate
 
 QUICK = Budget(effort=20)
