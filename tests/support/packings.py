@@ -19,7 +19,6 @@ from weft.synth.bounds import bounds
 from weft.synth.engines.packing.order.plan import PackingPlan
 from weft.synth.engines.packing.order.plan_quick import (
     Automorphisms,
-    load_us_per_byte,
     quick_packing,
 )
 from weft.synth.engines.packing.trees.effort import TREE_EFFORT
@@ -64,7 +63,7 @@ def mixed(packings: list[Packing], seed: int, most: int = 12) -> Packing:
         for tree in packing.trees
     )
     whole = replace(packings[0], trees=trees)
-    return replace(whole, us_per_byte=load_us_per_byte(whole))
+    return whole.rated()
 
 
 def to_schedule(packing: Packing, segments: int = 1) -> Schedule:

@@ -15,7 +15,7 @@ from ...base.effort import Effort, setting
 from ...base.engine import Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import bounds
-from ...fabric.occupancy import rounds_per_chunk, us_per_byte
+from ...fabric.occupancy import us_per_byte
 from ...joint.carried import carried_columns
 from ...joint.union import has_union, joint_union, union_carriers
 from ...time.schedule_tables import Prepared, prepare
@@ -100,8 +100,6 @@ def _point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:
         f"{len(schedule)} transfers, {schedule.segments} slices, {us:.4g} µs at "
         f"{format_bytes(size)}"
     )
-    made = point_of(
+    return point_of(
         schedule, collective.plain(), rate, found.us_per_byte, found.certificate, size, words
     )
-    assert made.bound == found.rounds_per_chunk and made.rate == rounds_per_chunk(schedule), "XX"
-    return made

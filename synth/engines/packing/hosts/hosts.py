@@ -35,7 +35,6 @@ from weft.dsl.nouns.topology import Topology
 from ....base.meets import MET
 from ....base.meter import STEPS, Meter
 from ....bounds import bounds
-from ....fabric.fabric import fabric_of
 from ....fabric.hosts import Hosts, hosts_of
 from ..trees.model import PackedTree, Packing
 from ..trees.templates import overlay
@@ -43,6 +42,7 @@ from .search import (
     HOST_EFFORT,
     Choice,
     HostEffort,
+    HostTask,
     Inside,
     RoutedTrees,
     TreeDemand,
@@ -69,28 +69,19 @@ class _Roots:
         return tuple(Fraction(1, p) for p in self.parts.tolist())
 
 
-def shares_of(
-    hosts: Hosts,
-    collective: Collective,
-    time: float,
-    seed: int,
-    meter: Meter,
-    effort: HostEffort = HOST_EFFORT,
-) -> ChunkShares | None:
-    """Trees over hosts for all chunks; ``time`` (chunks per GB/s) is what they aim at.
-
-    None where some host cannot reach another.
-    """
+def shares_of(task: HostTask, collective: Collective) -> ChunkShares | None:
+    """Trees over hosts for all chunks; None where some host cannot reach another."""
     if collective.kind is Kind.ALLREDUCE:
-        return _allreduce(hosts, time, seed, meter, effort)
+        return _allreduce(task)
+    hosts, effort = task.hosts, task.effort
     turned = collective.kind in REDUCING
     ends = collective.post if turned else collective.pre
     owner = np.zeros(collective.chunks, np.int64)
     owner[ends.chunks] = ends.ranks
     parts = max([p for p in effort.parts if p * len(owner) <= effort.trees], default=1)
     roots = _split_roots(owner, np.full(len(owner), parts))
-    wanted = replace(_tree_demand(hosts, roots, turned, time, meter), effort=effort)
-    found = _route(wanted, seed)
+    wanted = _tree_demand(task, roots, turned)
+    found = _route(wanted)
     if found is None:
         return None
     if found.congestion > effort.enough and len(hosts.members) <= effort.few:
@@ -99,7 +90,7 @@ def shares_of(
         if better is not None and better.congestion < found.congestion:
             return _laid(hosts, better, owner, turned)
     if found.congestion > effort.enough and len(hosts.members) > effort.few:
-        roots, found = _finer(hosts, owner, roots, found, wanted, seed)
+        roots, found = _finer(owner, roots, found, wanted)
     return _merge_equal(
         ChunkShares(roots.chunk, roots.root, roots.weights, {turned: found.tree_set})
     )
@@ -110,39 +101,36 @@ def _split_roots(owner: Ints, parts: Ints) -> _Roots:
     return _Roots(chunk, owner[chunk], parts[chunk])
 
 
-def _tree_demand(
-    hosts: Hosts, roots: _Roots, turned: bool, time: float, meter: Meter
+def _tree_demand(task: HostTask, roots: _Roots, turned: bool) -> TreeDemand:
+    first = task.hosts.host[roots.root]
+    return _on_fabric(task, np.full(len(first), int(turned)), first, 1 / roots.parts)
+
+
+def _on_fabric(
+    task: HostTask, turned: Ints, roots: Ints, weights: Floats, free: int = 0
 ) -> TreeDemand:
-    room = hosts.machine.GBps * time
-    n = len(roots.chunk)
-    return TreeDemand(
-        (hosts.fabric(turned=False), hosts.fabric(turned=True)),
-        np.full(n, int(turned)),
-        hosts.host[roots.root],
-        np.full(n, -1),
-        1 / roots.parts,
-        room,
-        np.zeros(len(room)),
-        meter,
-    )
+    hosts = task.hosts
+    graphs, room = (hosts.fabric(turned=False), hosts.fabric(turned=True)), hosts.machine.GBps
+    room, base = room * task.time, np.zeros(len(room))
+    return TreeDemand(task, graphs, turned, roots, weights, room, base, free=free)
 
 
-def _route(wanted: TreeDemand, seed: int) -> RoutedTrees | None:
+def _route(wanted: TreeDemand) -> RoutedTrees | None:
     """Direct trees first, from the given roots if many; hosts that send on if that is not
     enough."""
     tries: list[RoutedTrees] = []
-    effort = wanted.effort
+    effort = wanted.task.effort
     close = effort.close_free if wanted.free else effort.close
     stages = [(0, 1, 0.0)] if wanted.free and wanted.groups > effort.few else []
     for free, relay, level in [*stages, (wanted.free, 1, 0.0), (wanted.free, wanted.groups, 0.1)]:
         passes = effort.passes if free == wanted.free else effort.fixed_root_passes
         this = replace(wanted, free=free)
-        found = search(this, relay=relay, level=level, seed=seed, passes=passes)
+        found = search(this, relay=relay, level=level, passes=passes)
         if found is not None and found.congestion > effort.enough and wanted.groups > effort.few:
             waves = _waves(wanted, found)
             if waves.max() > 1:
                 finer = replace(wanted, waves=waves, free=free)
-                again = search(finer, relay=relay, level=level, seed=seed)
+                again = search(finer, relay=relay, level=level)
                 found = min(found, again or found, key=_by)
         if found is not None:
             tries.append(found)
@@ -160,11 +148,11 @@ def _by(found: RoutedTrees) -> float:
 def _narrow(wanted: TreeDemand, found: RoutedTrees) -> Ints:
     """Return the hosts whose single trees take much of an overloaded resource."""
     loads = loads_of(found.tree_set, wanted.graphs[0], len(wanted.room))
-    busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > wanted.effort.enough
+    busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > wanted.task.effort.enough
     if not busy.any():
         return np.zeros(0, np.int64)
     part = loads[:, np.flatnonzero(busy)].max(axis=1).toarray().ravel() * wanted.weights
-    much = part > wanted.effort.coarse * wanted.room[busy].min()
+    much = part > wanted.task.effort.coarse * wanted.room[busy].min()
     return distinct_values(found.tree_set.roots[much])
 
 
@@ -173,31 +161,31 @@ def _waves(wanted: TreeDemand, found: RoutedTrees) -> Ints:
 
     Where many hosts are narrow, or roots can move away, whole trees are fine enough.
     """
-    narrow = _narrow(wanted, found)
-    if wanted.free or len(narrow) > wanted.effort.many:
+    narrow, effort = _narrow(wanted, found), wanted.task.effort
+    if wanted.free or len(narrow) > effort.many:
         narrow = narrow[:0]
-    return np.where(np.isin(found.tree_set.roots, narrow), wanted.effort.waves, 1)
+    return np.where(np.isin(found.tree_set.roots, narrow), effort.waves, 1)
 
 
 def _finer(
-    hosts: Hosts, owner: Ints, roots: _Roots, found: RoutedTrees, wanted: TreeDemand, seed: int
+    owner: Ints, roots: _Roots, found: RoutedTrees, wanted: TreeDemand
 ) -> tuple[_Roots, RoutedTrees]:
     """Return the same with a few chunks cut finely: one of every narrow host, two of others."""
-    narrow = _narrow(wanted, found)
-    of = hosts.host[owner]
+    narrow, task = _narrow(wanted, found), wanted.task
+    of, effort = task.hosts.host[owner], task.effort
     first = np.unique(of, return_index=True)[1]
-    fine = first[np.isin(of[first], narrow[: wanted.effort.many])]
+    fine = first[np.isin(of[first], narrow[: effort.many])]
     fine = np.concatenate([fine, np.setdiff1d(first, fine)[-2:]])
     parts = np.full(len(owner), roots.parts.max())
-    parts[fine] *= wanted.effort.change
+    parts[fine] *= effort.change
     more = _split_roots(owner, parts)
-    time = float(wanted.room[0] / hosts.machine.bandwidth[0])
-    again = _tree_demand(hosts, more, bool(wanted.turned[0]), time, wanted.meter)
-    again = replace(again, effort=wanted.effort)
-    coarse = np.isin(hosts.host[more.root], narrow)
-    if len(narrow) <= wanted.effort.many:
-        again = replace(again, waves=np.where(coarse, wanted.effort.waves, 1))
-    better = search(again, relay=1, level=0.0, seed=seed)
+    # Rounded as the room was: what is aimed at is a float.
+    time = float(wanted.room[0] / task.hosts.machine.bandwidth[0])
+    again = _tree_demand(replace(task, time=time), more, bool(wanted.turned[0]))
+    if len(narrow) <= effort.many:
+        coarse = np.isin(again.roots, narrow)
+        again = replace(again, waves=np.where(coarse, effort.waves, 1))
+    better = search(again, relay=1, level=0.0)
     if better is not None and better.congestion < found.congestion:
         return more, better
     return roots, found
@@ -235,28 +223,17 @@ def _merge_equal(shares: ChunkShares) -> ChunkShares:
 # --- allreduce: up one tree, down another, the shares of the roots free -------------------------
 
 
-def _allreduce(
-    hosts: Hosts, time: float, seed: int, meter: Meter, effort: HostEffort
-) -> ChunkShares | None:
+def _allreduce(task: HostTask) -> ChunkShares | None:
     """Pairs of trees; the program over all that were tried where hosts are few."""
+    hosts, effort = task.hosts, task.effort
     few = len(hosts.members) <= effort.few
     wide = _widest(hosts)
     pairs = len(wide) * max(1, (effort.trees // 4 if few else effort.trees) // len(wide))
     rank = wide[np.arange(pairs) % len(wide)]
-    room = hosts.machine.GBps * time
-    wanted = TreeDemand(
-        (hosts.fabric(turned=False), hosts.fabric(turned=True)),
-        np.arange(2 * pairs) % 2,
-        np.repeat(hosts.host[rank], 2),
-        np.full(2 * pairs, -1),
-        np.full(2 * pairs, 1 / pairs),
-        room,
-        np.zeros(len(room)),
-        meter,
-        free=effort.other_roots,
-        effort=effort,
-    )
-    found = _route(wanted, seed)
+    both, first = np.arange(2 * pairs) % 2, np.repeat(hosts.host[rank], 2)
+    each = np.full(2 * pairs, 1 / pairs)
+    wanted = _on_fabric(task, both, first, each, effort.other_roots)
+    found = _route(wanted)
     if found is None:
         return None
     if found.congestion > effort.enough and few:
@@ -355,25 +332,12 @@ def trees_of(
     found = []
     for k, (s, a, b) in enumerate(zip(share.tolist(), low.tolist(), high.tolist(), strict=True)):
         hops = [part.hops(s, choice[k]) for part, choice in zip(parts, chosen, strict=True)]
-        found.append(_tree(int(shares.chunk[s]), Fraction(b - a, unit), hops))
+        columns = (np.concatenate(x) for x in zip(*hops, strict=True))
+        found.append(PackedTree.of(int(shares.chunk[s]), Fraction(b - a, unit), *columns))
     return tuple(found)
 
 
 _Hops = tuple[Ints, Ints, Bools, Ints, Ints]
-
-
-def _tree(chunk: int, weight: Fraction, parts: list[_Hops]) -> PackedTree:
-    src, dst, reduce, lengths, links = (np.concatenate(p) for p in zip(*parts, strict=True))
-    start = np.concatenate([[0], np.cumsum(lengths)])
-    return PackedTree(
-        chunk,
-        weight,
-        src.astype(np.int32),
-        dst.astype(np.int32),
-        reduce,
-        start.astype(np.int32),
-        links.astype(np.int32),
-    )
 
 
 def _pieces(
@@ -563,51 +527,28 @@ def pack_hosts(
         return None
     known = bounds(topology, collective)
     per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS
-    time = float(known.us_per_byte * per_chunk)
-    shares = shares_of(hosts, collective, time, seed, meter, effort)
-    if shares is None:
-        return None
-    made = _whole(hosts, shares, time, seed, meter, effort)
+    task = HostTask(hosts, float(known.us_per_byte * per_chunk), seed, meter, effort)
+    shares = shares_of(task, collective)
+    made = None if shares is None else _whole(task, shares)
     if made is None:
         return None
-    rate = busiest(topology, made) / per_chunk
-    return Packing(
+    found = Packing(
         topology,
         collective,
         made,
         np.arange(len(topology.nodes), dtype=np.int32)[None],
         np.arange(len(topology.links), dtype=np.int32)[None],
-        rate,
+        Fraction(0),
         known.us_per_byte,
         known.certificate,
-        remark(rate, known.us_per_byte),
-    )
+    ).rated()
+    loss = float(100 * (found.us_per_byte / found.bound - 1))
+    return replace(found, remark=f"boxes × fabric: {loss:.2g} % above the bound")
 
 
-def remark(rate: Fraction, bound: Fraction) -> str:
-    """Return the loss of rate against the bound, as text."""
-    loss = 100 * (rate / bound - 1)
-    return f"boxes × fabric: {float(loss):.2g} % above the bound"
-
-
-def busiest(topology: Topology, trees: tuple[PackedTree, ...]) -> Fraction:
-    """Chunks per GB/s of the busiest resource, exactly. O(links of all routes)."""
-    fabric = fabric_of(topology)
-    unit = lcm(*(t.weight.denominator for t in trees))
-    links = fabric.links
-    by_link = np.zeros(links, np.int64 if unit < 1 << 42 else object)
-    for tree in trees:
-        uses = np.bincount(tree.route_links, minlength=links)
-        by_link += uses.astype(by_link.dtype) * int(tree.weight * unit)
-    load = np.zeros(fabric.resources, by_link.dtype)
-    np.add.at(load, fabric.pairs[0], by_link[fabric.pairs[1]])
-    return max(Fraction(int(x), unit) / b for x, b in zip(load, fabric.bandwidth, strict=True))
-
-
-def _whole(
-    hosts: Hosts, shares: ChunkShares, time: float, seed: int, meter: Meter, effort: HostEffort
-) -> tuple[PackedTree, ...] | None:
+def _whole(task: HostTask, shares: ChunkShares) -> tuple[PackedTree, ...] | None:
     """The trees inside the hosts, and all of it together."""
+    hosts = task.hosts
     resources = hosts.machine.resources
     weights = np.array([float(w) for w in shares.weights])
     base = np.zeros(resources)
@@ -615,6 +556,6 @@ def _whole(
         base += loads_of(tree_set, hosts.fabric(turned=turned), resources).T @ weights
     fabric = max(load / float(b) for load, b in zip(base, hosts.machine.bandwidth, strict=True))
     enters = {turned: entering(hosts, shares, turned) for turned in shares.tree_sets}
-    goal = max(fabric, time) * (1 + MET)
-    insides, worst = solve_inside(hosts, enters, base, goal, seed=seed, meter=meter, effort=effort)
-    return trees_of(hosts, shares, insides, effort.pieces) if np.isfinite(worst) else None
+    goal = max(fabric, task.time) * (1 + MET)
+    insides, worst = solve_inside(replace(task, time=goal), enters, base)
+    return trees_of(hosts, shares, insides, task.effort.pieces) if np.isfinite(worst) else None

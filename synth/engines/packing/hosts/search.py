@@ -87,32 +87,39 @@ HOST_EFFORT = HostEffort()
 
 
 @dataclass(frozen=True, eq=False)
+class HostTask:
+    """A machine of hosts, the time (chunks per GB/s) that trees aim at, and how long to search."""
+
+    hosts: Hosts
+    time: float
+    seed: int
+    meter: Meter
+    effort: HostEffort = HOST_EFFORT
+
+
+@dataclass(frozen=True, eq=False)
 class TreeDemand:
     """Trees to be found.
 
     Attributes:
         graphs: the graph of groups, and the same with every link turned round if that is wanted.
         turned: which of the two each tree grows on, shape (trees,).
-        roots, starts: its first group, and its first GPU (-1: any of the group).
+        roots: its first group, of which any GPU may send.
         weights: what each tree loads a resource with.
         room, base: what a resource may carry, and what it carries anyway.
         waves: in how many turns groups join each tree; empty: at once.
         free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
-        meter: counts the work.
-        effort: limits of the search.
     """
 
+    task: HostTask
     graphs: tuple[Any, Any]
     turned: Ints
     roots: Ints
-    starts: Ints
     weights: Floats
     room: Floats
     base: Floats
-    meter: Meter
     waves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     free: int = 0
-    effort: HostEffort = HOST_EFFORT
 
     @property
     def groups(self) -> int:
@@ -127,7 +134,6 @@ class TreeSet:
 
     turned: Ints
     roots: Ints
-    starts: Ints
     order: Ints32
     links: Ints32
 
@@ -136,18 +142,12 @@ class TreeSet:
 
     def take(self, index: Any) -> TreeSet:
         """Return a subset of the trees."""
-        return TreeSet(
-            self.turned[index],
-            self.roots[index],
-            self.starts[index],
-            self.order[index],
-            self.links[index],
-        )
+        return TreeSet(self.turned[index], self.roots[index], self.order[index], self.links[index])
 
     @staticmethod
     def concatenate(tree_sets: list[TreeSet]) -> TreeSet:
         """All trees of several tree_sets of one field."""
-        parts = [(g.turned, g.roots, g.starts, g.order, g.links) for g in tree_sets]
+        parts = [(g.turned, g.roots, g.order, g.links) for g in tree_sets]
         return TreeSet(*(np.concatenate(p) for p in zip(*parts, strict=True)))
 
 
@@ -160,14 +160,13 @@ class RoutedTrees:
     tried: TreeSet
 
 
-def search(
-    wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = 0
-) -> RoutedTrees | None:
+def search(wanted: TreeDemand, *, relay: int, level: float, passes: int = 0) -> RoutedTrees | None:
     """The best of so many passes of re-routing (0: as the effort says); None: a group is out of
     reach."""
     from .kernels import TreeJobs, route_all
 
-    passes = passes or wanted.effort.passes
+    meter, effort = wanted.task.meter, wanted.task.effort
+    passes = passes or effort.passes
     trees, hops, width = len(wanted.roots), wanted.groups - 1, wanted.graphs[0].width
     order = np.full((passes, trees, hops), -1, np.int32)
     links = np.full((passes, trees, hops, width), -1, np.int32)
@@ -175,29 +174,31 @@ def search(
     # Resources that have no price take no part in the mean one, which a level costs.
     level *= len(wanted.room) / max(1, int((wanted.room < 1e200).sum()))
     waves = wanted.waves if len(wanted.waves) else np.ones(trees, np.int64)
-    each = _steps_per_pass(wanted, waves)
-    affordable = max(wanted.effort.least_passes, wanted.meter.left // each)
+    looks = len(wanted.graphs[0].link_src) + wanted.groups**2
+    # The work of growing every tree once, a turn for each of its waves.
+    each = 1 + int(waves.sum()) * (1 + wanted.free) * looks // LOOKS_PER_STEP
+    affordable = max(effort.least_passes, meter.left // each)
     found = route_all(
-        TreeJobs(wanted.graphs, wanted.turned, wanted.starts, wanted.weights, waves),
+        TreeJobs(wanted.graphs, wanted.turned, wanted.weights, waves),
         wanted.room,
         wanted.base,
-        np.geomspace(*wanted.effort.steepness, passes)[:affordable],
+        np.geomspace(*effort.steepness, passes)[:affordable],
         level,
         relay,
         wanted.free,
-        seed,
+        wanted.task.seed,
         roots,
         order,
         links,
     )
-    wanted.meter.spend(each * max(1, int((found < 1e200).sum())))
+    meter.spend(each * max(1, int((found < 1e200).sum())))
     best = int(found.argmin())
     if found[best] >= 1e200:
         return None
     if affordable < passes and found[best] > 1 + MET:
-        wanted.meter.cut_short()
+        meter.cut_short()
     made = np.flatnonzero(found < 1e200)
-    tree_sets = [TreeSet(wanted.turned, roots[p], wanted.starts, order[p], links[p]) for p in made]
+    tree_sets = [TreeSet(wanted.turned, roots[p], order[p], links[p]) for p in made]
     return RoutedTrees(
         tree_sets[int(np.searchsorted(made, best))],
         float(found[best]),
@@ -207,13 +208,6 @@ def search(
 
 LOOKS_PER_STEP = 30
 """Links and groups that the growing of a tree looks at in a step of work."""
-
-
-def _steps_per_pass(wanted: TreeDemand, waves: Ints) -> int:
-    """Return the work of growing every tree once, a turn for each of its waves."""
-    graph = wanted.graphs[0]
-    looks = len(graph.link_src) + wanted.groups**2
-    return 1 + int(waves.sum()) * (1 + wanted.free) * looks // LOOKS_PER_STEP
 
 
 def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
@@ -249,7 +243,7 @@ def choose(
     """
     loads = loads_of(tried, wanted.graphs[0], len(wanted.room))
     first = _distinct(loads, family)
-    if len(first) > wanted.effort.largest_program:
+    if len(first) > wanted.task.effort.largest_program:
         return None
     tried, family, loads = tried.take(first), family[first], loads[first]
     try:
@@ -286,7 +280,7 @@ def _solve(
         room=-wanted.base[rows] * scale,
         share=None if demand else np.arange(families) // 2,
     )
-    found = program.least(method="highs-ds", meter=wanted.meter)
+    found = program.least(method="highs-ds", meter=wanted.task.meter)
     if found.status != OPTIMAL or found.x is None:
         raise NothingFound(f"boxes: the linear program was not solved: {found.message}")
     return np.maximum(found.x[: len(family)], 0)
@@ -325,26 +319,20 @@ class HostKind:
 
 
 def solve_inside(
-    hosts: Hosts,
-    enters: dict[bool, Floats],
-    base: Floats,
-    time: float,
-    *,
-    seed: int,
-    meter: Meter,
-    effort: HostEffort = HOST_EFFORT,
+    task: HostTask, enters: dict[bool, Floats], base: Floats
 ) -> tuple[dict[bool, Inside], float]:
     """Trees for what enters each rank (per direction: turned or not), and the worst congestion.
 
-    ``base`` is what the fabric's trees load each resource with, ``time`` what it takes them.
+    ``base`` is what the fabric's trees load each resource with.
     """
+    hosts = task.hosts
     known: dict[bytes, HostKind] = {}
     chosen = []
     shapes = [hosts.shape(b) for b in range(len(hosts.members))]
     for b, shape in enumerate(shapes):
-        key = shape + _profile(hosts, b, enters, base, effort.alike)
+        key = shape + _profile(hosts, b, enters, base, task.effort.alike)
         if key not in known:
-            known[key] = _solve_host(hosts, b, enters, base, time, seed, meter, effort)
+            known[key] = _solve_host(task, b, enters, base)
         chosen.append(known[key])
     worst = max(kind.congestion for kind in chosen)
     return {t: _copy_to_hosts(hosts, chosen, t) for t in enters}, worst
@@ -357,53 +345,35 @@ def _profile(hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, ste
     return np.rint(np.concatenate([*asked, base[hosts.rows_of(b)]]) / unit).astype(int).tobytes()
 
 
-def _solve_host(
-    hosts: Hosts,
-    b: int,
-    enters: dict[bool, Floats],
-    base: Floats,
-    time: float,
-    seed: int,
-    meter: Meter,
-    effort: HostEffort,
-) -> HostKind:
+def _solve_host(task: HostTask, b: int, enters: dict[bool, Floats], base: Floats) -> HostKind:
     """Few equal trees for each GPU if they do not slow the fabric down, else weighted ones."""
     tried: list[TreeSet] = []
     best: tuple[TreeDemand, RoutedTrees, int] | None = None
-    for count in effort.counts:
-        wanted = replace(_tree_demand(hosts, b, enters, base, time, count, meter), effort=effort)
-        if count > 8 and len(wanted.roots) > effort.most_inside:
+    for count in task.effort.counts:
+        wanted = _tree_demand(task, b, enters, base, count)
+        if count > 8 and len(wanted.roots) > task.effort.most_inside:
             break
-        found = search(wanted, relay=wanted.groups, level=0.1, seed=seed)
+        found = search(wanted, relay=wanted.groups, level=0.1)
         if found is None:
-            return HostKind(b, tried[0] if tried else _none(wanted), (), np.inf)
+            hops = np.zeros((0, wanted.groups - 1), np.int32)
+            none = TreeSet(wanted.turned[:0], wanted.roots[:0], hops, hops[:, :, None])
+            return HostKind(b, tried[0] if tried else none, (), np.inf)
         tried.append(found.tried)
         if best is None or found.congestion < best[1].congestion - 1e-6:
             best = wanted, found, count
-        if best[1].congestion <= 1 + MET or meter.over():
+        if best[1].congestion <= 1 + MET or task.meter.over():
             break
     assert best is not None
     wanted, found, count = best
     if found.congestion > 1 + MET:
         everything = TreeSet.concatenate(tried)
         family = everything.turned * wanted.groups + everything.roots
-        demand = _demand(hosts, b, enters)
+        demand = _demand(task.hosts, b, enters)
         weighed = choose(everything, family, demand, wanted)
         if weighed is not None and weighed.congestion < found.congestion * (1 - 1e-4):
             return HostKind(b, weighed.tree_set, weighed.weights, weighed.congestion)
     return HostKind(
         b, found.tree_set, tuple(Fraction(1, count) for _ in found.tree_set.roots), found.congestion
-    )
-
-
-def _none(wanted: TreeDemand) -> TreeSet:
-    hops = np.zeros((0, wanted.groups - 1), np.int32)
-    return TreeSet(
-        wanted.turned[:0],
-        wanted.roots[:0],
-        wanted.starts[:0],
-        hops,
-        np.zeros((*hops.shape, 1), np.int32),
     )
 
 
@@ -418,14 +388,9 @@ def _demand(hosts: Hosts, b: int, enters: dict[bool, Floats]) -> tuple[Fraction,
 
 
 def _tree_demand(
-    hosts: Hosts,
-    b: int,
-    enters: dict[bool, Floats],
-    base: Floats,
-    time: float,
-    count: int,
-    meter: Meter,
+    task: HostTask, b: int, enters: dict[bool, Floats], base: Floats, count: int
 ) -> TreeDemand:
+    hosts = task.hosts
     turned, roots, weights = [], [], []
     for t, load in enters.items():
         asked = load[hosts.members[b]]
@@ -435,20 +400,12 @@ def _tree_demand(
         weights.append(np.repeat(asked[groups] / count, count))
     mine = hosts.rows_of(b)
     room = np.full(hosts.machine.resources, 1e300)
-    room[mine] = hosts.machine.GBps[mine] * time
+    room[mine] = hosts.machine.GBps[mine] * task.time
     kept = np.zeros(len(room))
     kept[mine] = base[mine]
-    root = np.concatenate(roots)
-    return TreeDemand(
-        (hosts.inside(b, turned=False), hosts.inside(b, turned=True)),
-        np.concatenate(turned),
-        root,
-        np.full(len(root), -1),
-        np.concatenate(weights),
-        room,
-        kept,
-        meter,
-    )
+    graphs = hosts.inside(b, turned=False), hosts.inside(b, turned=True)
+    columns = (np.concatenate(x) for x in (turned, roots, weights))
+    return TreeDemand(task, graphs, *columns, room, kept)
 
 
 def _copy_to_hosts(hosts: Hosts, chosen: list[HostKind], turned: bool) -> Inside:
@@ -464,29 +421,16 @@ def _copy_to_hosts(hosts: Hosts, chosen: list[HostKind], turned: bool) -> Inside
             order_of[id(kind)] = kind.tree_set.take(mine), [kind.weights[i] for i in mine]
         tree_set, weights = order_of[id(kind)]
         to[hosts.links_of[kind.like]] = hosts.links_of[b]
-        tree_sets.append(
-            TreeSet(
-                tree_set.turned,
-                tree_set.roots,
-                tree_set.starts,
-                tree_set.order,
-                to[tree_set.links].astype(np.int32),
-            )
-        )
+        tree_sets.append(replace(tree_set, links=to[tree_set.links].astype(np.int32)))
         to[hosts.links_of[kind.like]] = hosts.links_of[kind.like]
         counts = np.bincount(tree_set.roots, minlength=len(hosts.members[b]))
         first += (first[-1] + np.cumsum(counts)).tolist()
         of += [(b, i) for i in range(len(tree_set))]
         until += _ends(tree_set.roots.tolist(), weights)
-    return Inside(_by_rank(hosts, np.array(first)), tuple(until), tuple(tree_sets), np.array(of))
-
-
-def _by_rank(hosts: Hosts, first: Ints) -> Ints:
-    """First and last tree of each rank, shape (ranks, 2); hosts list ranks in their own order."""
-    found = np.zeros((hosts.topology.ranks, 2), np.int64)
-    ranks = np.concatenate(hosts.members)
-    found[ranks, 0], found[ranks, 1] = first[:-1], first[1:]
-    return found
+    span = np.zeros((hosts.topology.ranks, 2), np.int64)
+    ranks = np.concatenate(hosts.members)  # hosts list ranks in their own order
+    span[ranks, 0], span[ranks, 1] = first[:-1], first[1:]
+    return Inside(span, tuple(until), tuple(tree_sets), np.array(of))
 
 
 def _ends(roots: list[int], weights: list[Fraction]) -> list[Fraction]:

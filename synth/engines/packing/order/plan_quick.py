@@ -13,7 +13,6 @@ copied behind it leave slack. Rip-up and re-route with exponential prices, one t
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +22,6 @@ from math import exp
 import numpy as np
 
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
@@ -38,24 +36,6 @@ STEPS_PER_LOOK = 1
 """Work of looking at a link in Dijkstra's algorithm."""
 
 _BALANCE = 1e-6  # of the mean α: what a link that is as loaded as all others costs more
-
-
-def load_us_per_byte(packing: Packing) -> Fraction:
-    """µs per byte of M that the busiest resource is held, exactly. O(links of all templates)."""
-    topology, moved = packing.topology, packing.link_images
-    orbit = moved.min(axis=0)
-    size = np.bincount(orbit, minlength=len(orbit))
-    uses: dict[int, Fraction] = defaultdict(Fraction)
-    for tree in packing.trees:
-        links, counts = np.unique(orbit[tree.route_links], return_counts=True)
-        for link, count in zip(links.tolist(), counts.tolist(), strict=True):
-            uses[link] += tree.weight * count
-    load = {o: x * len(moved) / int(size[o]) for o, x in uses.items()}
-    worst = max((x / topology.links[o].bandwidth for o, x in load.items()), default=Fraction(0))
-    for one in topology.resources:
-        held = sum((load.get(int(orbit[i]), Fraction(0)) for i in one.links), Fraction(0))
-        worst = max(worst, held / one.bandwidth)
-    return worst / (packing.collective.message_chunks * BYTES_PER_US_PER_GBPS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +72,7 @@ def quick_packing(
     if collective.kind is Kind.ALLREDUCE:
         share = Fraction(1, len(group.images))
         trees = tuple(replace(t, weight=share) for t in trees)
-    made = Packing(
+    return Packing(
         topology,
         collective,
         trees,
@@ -102,8 +82,7 @@ def quick_packing(
         bound,
         certificate,
         "the quickest routes, for small messages",
-    )
-    return replace(made, us_per_byte=load_us_per_byte(made))
+    ).rated()
 
 
 def _representatives(collective: Collective, group: Automorphisms) -> list[int]:
@@ -143,15 +122,14 @@ def as_tree(
 ) -> PackedTree:
     """A tree from (route, whether it reduces) in an order of dependence."""
     rows = list(hops)
-    lengths = [len(links) for (_, _, links), _ in rows]
-    return PackedTree(
+    return PackedTree.of(
         chunk,
         Fraction(weight),
-        np.array([src for (src, _, _), _ in rows], np.int32),
-        np.array([dst for (_, dst, _), _ in rows], np.int32),
-        np.array([reduce for _, reduce in rows], bool),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        np.array([i for (_, _, links), _ in rows for i in links], np.int32),
+        [src for (src, _, _), _ in rows],
+        [dst for (_, dst, _), _ in rows],
+        [reduce for _, reduce in rows],
+        [len(links) for (_, _, links), _ in rows],
+        [i for (_, _, links), _ in rows for i in links],
     )
 
 
@@ -276,12 +254,11 @@ def low_load_packing(packing: Packing, rounds: int, meter: Meter) -> Packing | N
         market.looks = 0
     if best is None:
         return None
-    made = replace(
+    return replace(
         packing,
         trees=tuple(_grown(root, hops, backward) for root, hops in sorted(best[1].items())),
         remark="trees that load inner links little",
-    )
-    return replace(made, us_per_byte=load_us_per_byte(made))
+    ).rated()
 
 
 def _ramp(rounds: int) -> Iterator[float]:

@@ -16,10 +16,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
-from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meter import Meter
@@ -27,7 +25,7 @@ from ....lp.congestion import Congestion
 from ....lp.exact_finish import SplitProgram, exact_weights
 from ....lp.highs import OPTIMAL
 from ..trees.demands import PairDemand
-from ..trees.model import PackedTree
+from ..trees.model import PackedTree, busiest
 from .effort import PATH_EFFORT, PathEffort
 from .net import PathNet, PathPool, entries
 from .route import PathPrices
@@ -237,15 +235,8 @@ def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> PackedTree:
     ranks = len(net.orbits.rank_orbit)
     ends = [i + 1 for i, link in enumerate(path) if links[link].dst < ranks]
     start = [0, *ends]
-    return PackedTree(
-        chunk,
-        weight,
-        np.array([links[path[i]].src for i in start[:-1]], np.int32),
-        np.array([links[path[i - 1]].dst for i in ends], np.int32),
-        np.zeros(len(ends), np.bool_),
-        np.array(start, np.int32),
-        np.array(path, np.int32),
-    )
+    src, dst = [links[path[i]].src for i in start[:-1]], [links[path[i - 1]].dst for i in ends]
+    return PackedTree.of(chunk, weight, src, dst, np.zeros(len(ends)), np.diff(start), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,40 +249,13 @@ class PathCost:
 
 def figures(net: PathNet, way: Split) -> PathCost:
     """Return exact figures, recomputed on the whole machine over all images of all paths."""
-    topology = net.topology
     scale = math.lcm(*(w.denominator for w in way.weight))
     numbers = np.array([int(w * scale) for w in way.weight], object)
     column, links = entries(way.links, way.length)
     uses = np.zeros(len(net.tail), object)
     np.add.at(uses, links, numbers[column])
-    load = _uses_of_images(net, uses)
-    resources = np.array([*load, *(sum(load[list(r.links)]) for r in topology.resources)], object)
-    busiest = _largest(resources.tolist(), topology.capacities())
-    time = max((Fraction(x, scale) / b for b, x in busiest.items()), default=Fraction(0))
+    time = busiest(net.topology, net.orbits.link_images, uses) / scale
     slow: dict[Fraction, int] = defaultdict(int)
-    for count, link in zip(uses.tolist(), topology.links, strict=True):
+    for count, link in zip(uses.tolist(), net.topology.links, strict=True):
         slow[link.latency] += count
     return PathCost(time, sum((Fraction(n, scale) * x for x, n in slow.items()), Fraction(0)))
-
-
-def _uses_of_images(net: PathNet, uses: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
-    """Uses of every link by all images, from those by the templates."""
-    used = np.flatnonzero(uses)
-    images = net.orbits.link_images[:, used]
-    if int(uses.sum()) * net.orbits.order < FLOAT_EXACT:
-        repeated = np.broadcast_to(uses[used].astype(float), images.shape)
-        load = np.bincount(images.ravel(), repeated.ravel(), len(uses))
-        return load.astype(np.int64).astype(object)
-    total = np.zeros(len(uses), object)
-    for image in images:
-        total[image] += uses[used]
-    return total
-
-
-def _largest(values: list[int], kinds: tuple[Fraction, ...]) -> dict[Fraction, int]:
-    """Return the largest value per kind: comparing integers is far faster than dividing them."""
-    found: dict[Fraction, int] = defaultdict(int)
-    for value, kind in zip(values, kinds, strict=True):
-        if value > found[kind]:
-            found[kind] = value
-    return found

@@ -21,7 +21,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ....fabric.fabric import fabric_of
-from ..order.plan_quick import Automorphisms, as_tree, load_us_per_byte
+from ..order.plan_quick import Automorphisms, as_tree
 from ..trees.demands import pairs_of
 from ..trees.model import PackedTree, Packing
 from .effort import PATH_EFFORT, PathEffort
@@ -73,8 +73,7 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
         images=alone.images,
         link_images=alone.link_images,
         remark="messages in rounds in which no two meet" if not rounds.meetings else "",
-    )
-    made = replace(made, us_per_byte=load_us_per_byte(made))
+    ).rated()
     return made if made.us_per_byte <= effort.worth * packing.us_per_byte else None
 
 

@@ -11,19 +11,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from math import lcm
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints, Ints32, distinct_values
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.symmetry.orbits import Orbits, orbits_of
 
 from ....bounds.bounds import bandwidth_bound
 from ....bounds.effort import BOUND_EFFORT
-from ....fabric.fabric import ResourceOrbits, fabric_of
 from .machine import TreeMachine
 from .model import PackedTree, Packing
 from .pool import Columns
@@ -87,31 +83,23 @@ def _tree(task: TreeTask, columns: Columns, t: int) -> PackedTree:
 
 def pair(into: PackedTree, out: PackedTree, weight: Fraction) -> PackedTree:
     """A tree of an allreduce: sums go to the root, then results from it."""
-    start = np.concatenate([into.route_start, out.route_start[1:] + into.route_start[-1]])
-    return PackedTree(
-        0,
-        weight,
-        np.concatenate([into.src, out.src]),
-        np.concatenate([into.dst, out.dst]),
-        np.concatenate([into.reduce, out.reduce]),
-        start.astype(np.int32),
-        np.concatenate([into.route_links, out.route_links]),
-    )
+    columns = ("src", "dst", "reduce", "lengths", "route_links")
+    both = (np.concatenate([getattr(one, x) for one in (into, out)]) for x in columns)
+    return PackedTree.of(0, weight, *both)
 
 
 def packing_from(task: TreeTask, trees: tuple[PackedTree, ...]) -> Packing:
     """A packing with the rate that its trees have."""
-    time = busiest(task.topology, task.orbits, trees)
     return Packing(
         task.topology,
         task.collective,
         trees,
         task.orbits.images.astype(np.int32),
         task.orbits.link_images.astype(np.int32),
-        task.us_per_byte(time),
+        Fraction(0),
         task.us_per_byte(task.bound),
         task.certificate,
-    )
+    ).rated()
 
 
 def tree_of(
@@ -128,16 +116,8 @@ def tree_of(
     if machine.turned:
         src, dst, routes = dst[::-1], src[::-1], routes[::-1, ::-1]
         used = used[::-1, ::-1]
-    start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
-    return PackedTree(
-        chunk,
-        weight,
-        src.astype(np.int32),
-        dst.astype(np.int32),
-        np.full(len(src), machine.turned),
-        start.astype(np.int32),
-        routes[used].astype(np.int32),
-    )
+    reduce = np.full(len(src), machine.turned)
+    return PackedTree.of(chunk, weight, src, dst, reduce, used.sum(axis=1), routes[used])
 
 
 def _downwards(arc_tail: Ints, arcs: Ints) -> Ints:
@@ -156,28 +136,6 @@ def _downwards(arc_tail: Ints, arcs: Ints) -> Ints:
     return order[depth[order] > 0]
 
 
-def busiest(topology: Topology, orbits: Orbits, trees: tuple[PackedTree, ...]) -> Fraction:
-    """Chunks per GB/s of the busiest resource, all images of all trees counted, exactly.
-
-    The images of a tree load the resources of an orbit alike: so many uses, times the order of the
-    group, over the resources of the orbit.
-    """
-    fabric, found = fabric_of(topology), ResourceOrbits.of(topology, orbits)
-    unit = lcm(*(t.weight.denominator for t in trees)) if trees else 1
-    total = np.zeros(len(found.size), object)
-    for tree in trees:
-        resources = fabric.resources_of(tree.route_links.astype(np.int64))[1]
-        uses = np.bincount(orbits.row_orbit[resources], minlength=len(found.size))
-        total += uses.astype(object) * int(tree.weight * unit)
-    return max(
-        (
-            Fraction(int(uses) * orbits.order, unit * int(s)) / bandwidth
-            for uses, s, bandwidth in zip(total, found.size, found.bandwidth, strict=True)
-        ),
-        default=Fraction(0),
-    )
-
-
 def mirrored(packing: Packing, collective: Collective) -> Packing | None:
     """The packing of an allreduce with equal shares for all roots; None if a link has no opposite.
 
@@ -190,15 +148,13 @@ def mirrored(packing: Packing, collective: Collective) -> Packing | None:
     share = Fraction(1, topology.ranks)
     trees = tuple(pair(_turned(t, opposite), t, share * t.weight) for t in packing.trees)
     found = bandwidth_bound(topology, collective, BOUND_EFFORT)
-    time = busiest(topology, orbits_of(topology), trees)
     return replace(
         packing,
         collective=collective,
         trees=trees,
-        us_per_byte=time / (collective.message_chunks * BYTES_PER_US_PER_GBPS),
         bound=found.us_per_byte,
         certificate=found.certificate,
-    )
+    ).rated()
 
 
 def _opposite_links(topology: Topology) -> Ints32 | None:

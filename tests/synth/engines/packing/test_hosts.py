@@ -19,7 +19,6 @@ from weft.dsl.nouns.topology import Link, Node, NodeKind, Topology, both_ways
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
 from weft.synth.engines.packing.hosts.hosts import pack_hosts, remark
-from weft.synth.engines.packing.order.plan_quick import load_us_per_byte
 from weft.synth.engines.packing.trees.model import PackedTree, Packing
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.fabric.hosts import hosts_of
@@ -74,7 +73,7 @@ def exact(packing: Packing) -> None:
         legal(packing.topology, tree)
         weights[tree.chunk] = weights.get(tree.chunk, Fraction(0)) + tree.weight
     assert weights == dict.fromkeys(range(packing.collective.chunks), Fraction(1))
-    assert load_us_per_byte(packing) == packing.us_per_byte
+    assert packing.rated().us_per_byte == packing.us_per_byte
     known = bounds(packing.topology, packing.collective)
     assert packing.bound == known.us_per_byte <= packing.us_per_byte
     assert packing.remark == remark(packing.us_per_byte, known.us_per_byte)
@@ -186,5 +185,5 @@ def test_a_broken_nic_in_one_of_many_boxes() -> None:
     packing = packed(topology("dgx-h100:nodes=12,dead=1-rail1"), "allgather")
     assert len(packing.images) == 1
     assert packing.us_per_byte <= packing.bound * Fraction(1005, 1000)
-    assert load_us_per_byte(packing) == packing.us_per_byte
+    assert packing.rated().us_per_byte == packing.us_per_byte
     assert prod([len(t) for t in packing.trees[:3]]) == 95**3
