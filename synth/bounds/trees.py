@@ -152,8 +152,8 @@ def tree_prices(
     of, priced = collective.message_chunks, prices_of(found.prices)
     text = (
         f"Price {price_words(topology, priced)}. The cheapest tree from each of {len(found.costs)} "
-        f"ranks to all others costs {min(cost for _, cost in found.costs)} or more, those of all chunks {spent} "
-        f"(M is {of} chunks); price times bandwidth adds up to {rounded(worth)} GB/s"
+        f"ranks to all others costs {min(cost for _, cost in found.costs)} or more, those of all "
+        f"chunks {spent} (M is {of} chunks); price times bandwidth adds up to {rounded(worth)} GB/s"
     )
     data = {
         "prices": priced,

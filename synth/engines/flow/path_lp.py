@@ -29,9 +29,9 @@ from ...bounds.distance import Lengths
 from ...bounds.flow import priced
 from ...fabric.fabric import fabric_of
 from ...lp.certified import common_denominator
-from ..packing.paths.columns import Split, SplitTask, figures, generate, split, trees_of
+from ..packing.paths.columns import SplitTask, figures, generate, split, trees_of
 from ..packing.paths.net import PathNet, PathPool, net_of
-from ..packing.paths.route import Routing, get_ready, negotiate, shortest
+from ..packing.paths.route import PathJob, Routing, Split, get_ready
 from ..packing.trees.demands import PairDemand, pairs_of, symmetric
 from ..packing.trees.model import Packing
 from .effort import FLOW_EFFORT, FlowEffort
@@ -117,22 +117,28 @@ class _Programs:
         if grid is not None:
             left = [math.floor(x / grid) * grid for x in left]
         room = [x * w for x, w in zip(left, self.net.width, strict=True)]
-        scale = self.quick.time(self.net)
-        return SplitTask(self.net, self.pairs.src, self.pairs.dst, self.pairs.count, room, scale)
+        return SplitTask(self.job, room, self.quick.time(self.net))
+
+    @cached_property
+    def job(self) -> PathJob:
+        """The pairs and the paths found so far."""
+        pairs = self.pairs
+        return PathJob(
+            self.net, pairs.src, pairs.dst, pairs.count, self.pool, self.seed, self.meter
+        )
 
     @cached_property
     def quick(self) -> Routing:
         """Every pair on a path of least α."""
-        pairs = self.pairs
-        return shortest(self.net, pairs.src, pairs.dst, pairs.count, Fraction(1 << 40), self.meter)
+        return self.job.shortest(Fraction(1 << 40))
 
     def least(self) -> tuple[float, Floats]:
         """The least T, and the price of every row orbit that proves it, up to rounding."""
         quick = self.quick
         self.pool.add(quick.pair, quick.links, quick.length)
         task = self.task(Fraction(0))
-        answer = generate(task, self.pool, None, self.effort.rounds, self.seed, self.meter)
-        if not np.isfinite(answer.excess):
+        answer = generate(task, None, self.effort.rounds)
+        if answer is None:
             return 0.0, np.zeros(self.net.resource_orbits)
         return answer.excess * float(task.scale), answer.resource_price / task.capacity()
 
@@ -142,14 +148,14 @@ class _Programs:
         ``rate``: the time of the best rate, of which simple parts are tried first.
         """
         quick = self.quick
-        found = [_as_split(quick)]
+        found = [quick.split()]
         for factor in self.effort.roofs:
             if self.meter.over():
                 break
             roof = least * factor
             whole, fits = self._whole(quick, roof)
             if fits:
-                found.append(_as_split(whole))
+                found.append(whole.split())
             solved = self._split(self.task(roof, rate / self.effort.steps)) or self._split(
                 self.task(roof)
             )
@@ -162,7 +168,7 @@ class _Programs:
         """Shares of least α in the room of a task, where there is room."""
         if min(task.room or (0,)) < 0 or not len(self.pairs):
             return None
-        found = split(task, self.pool, seed=self.seed, meter=self.meter)
+        found = split(task)
         return None if found is None else found[0]
 
     def _whole(self, quick: Routing, roof: Fraction) -> tuple[Routing, bool]:
@@ -170,17 +176,7 @@ class _Programs:
         target = max(roof - min(self.waits) / self.us, Fraction(0))
         mean = float(np.mean([float(x.latency) for x in self.net.topology.links]))
         weight = max(0.01, mean / float(roof * self.us))
-        return negotiate(
-            self.net,
-            self.pairs.src,
-            self.pairs.dst,
-            quick,
-            target,
-            self.pool,
-            latency_weight=weight,
-            seed=self.seed,
-            meter=self.meter,
-        )
+        return self.job.negotiate(quick, target, weight)
 
 
 def _waits(net: PathNet, latency: Fraction) -> tuple[Fraction, ...]:
@@ -234,11 +230,6 @@ def _packing(
         found.us_per_byte,
         found.certificate,
     )
-
-
-def _as_split(routing: Routing) -> Split:
-    weight = (Fraction(1, routing.parts),) * len(routing.pair)
-    return Split(routing.pair, routing.links, routing.length, weight)
 
 
 def _distinct(ways: list[Split]) -> list[Split]:
