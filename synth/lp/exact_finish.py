@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from math import isnan, lcm, nan
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from .certified import common_denominator
 from .effort import PROGRAM_EFFORT, ProgramEffort
+
+_Left, _Right = TypeVar("_Left"), TypeVar("_Right")
 
 TIGHT = 1e-7
 """Relative slack below which a row counts as tight; a vertex has none just above it."""
@@ -148,6 +150,28 @@ def near(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[F
                 whole[t] = Fraction(0)
             whole[most] = wanted[k]
     return whole
+
+
+def overlay(
+    left: Sequence[tuple[_Left, Fraction]], right: Sequence[tuple[_Right, Fraction]]
+) -> list[tuple[_Left, _Right, Fraction]]:
+    """Two partitions of one interval into labelled pieces, as the pieces of both."""
+    pieces = []
+    i = j = 0
+    a = left[0][1] if left else Fraction(0)
+    b = right[0][1] if right else Fraction(0)
+    while i < len(left) and j < len(right):
+        width = min(a, b)
+        if width:
+            pieces.append((left[i][0], right[j][0], width))
+        a, b = a - width, b - width
+        if not a:
+            i += 1
+            a = left[i][1] if i < len(left) else a
+        if not b:
+            j += 1
+            b = right[j][1] if j < len(right) else b
+    return pieces
 
 
 def _shares(whole: list[Fraction], family: Ints) -> list[Fraction]:

@@ -36,8 +36,8 @@ from ....base.meets import MET
 from ....base.meter import STEPS, Meter
 from ....bounds import bounds
 from ....fabric.hosts import Hosts, hosts_of
+from ....lp.exact_finish import overlay
 from ..trees.model import PackedTree, Packing
-from ..trees.templates import overlay
 from .search import (
     HOST_EFFORT,
     Choice,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -22,7 +22,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....lp import columns
 from ....lp.congestion import Congestion
-from ....lp.exact_finish import SplitProgram, exact_weights
+from ....lp.exact_finish import SplitProgram, exact_weights, overlay
 from ....lp.highs import OPTIMAL
 from ..trees.demands import PairDemand
 from ..trees.model import PackedTree, busiest
@@ -183,23 +183,10 @@ def trees_of(net: PathNet, pairs: PairDemand, way: Split) -> tuple[PackedTree, .
     made = []
     for k in sorted(shares):
         chunks = pairs.chunks[pairs.start[k] : pairs.start[k + 1]].tolist()
-        for chunk, path, weight in _fill_chunks(chunks, shares[k]):
+        laid = sorted(shares[k].items(), key=lambda x: (-x[1], x[0]))  # the heaviest first
+        for path, chunk, weight in overlay(laid, [(c, Fraction(1)) for c in chunks]):
             made.append(_tree(net, chunk, path, weight))
     return tuple(made)
-
-
-def _fill_chunks(
-    chunks: list[int], shares: dict[Path, Fraction]
-) -> Iterator[tuple[int, Path, Fraction]]:
-    """(chunk, path, share of the chunk): paths laid end to end over the chunks, heaviest first."""
-    at = Fraction(0)
-    for path, weight in sorted(shares.items(), key=lambda x: (-x[1], x[0])):
-        end = at + weight
-        while at < end:
-            index = at.numerator // at.denominator
-            stop = min(end, Fraction(index + 1))
-            yield chunks[index], path, stop - at
-            at = stop
 
 
 def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> PackedTree:

@@ -20,6 +20,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ....bounds.bounds import bandwidth_bound
 from ....bounds.effort import BOUND_EFFORT
+from ....lp.exact_finish import overlay
 from .machine import TreeMachine
 from .model import PackedTree, Packing
 from .pool import Columns
@@ -50,28 +51,6 @@ def packing_of(task: TreeTask, columns: Columns, weights: list[Fraction]) -> Pac
                 for into, out, w in overlay(back, mine)
             ]
     return packing_from(task, tuple(trees))
-
-
-def overlay(
-    left: list[tuple[int, Fraction]], right: list[tuple[int, Fraction]]
-) -> list[tuple[int, int, Fraction]]:
-    """Two partitions of one interval into labelled pieces, as the pieces of both."""
-    pieces = []
-    i = j = 0
-    a = left[0][1] if left else Fraction(0)
-    b = right[0][1] if right else Fraction(0)
-    while i < len(left) and j < len(right):
-        width = min(a, b)
-        if width:
-            pieces.append((left[i][0], right[j][0], width))
-        a, b = a - width, b - width
-        if not a:
-            i += 1
-            a = left[i][1] if i < len(left) else a
-        if not b:
-            j += 1
-            b = right[j][1] if j < len(right) else b
-    return pieces
 
 
 def _tree(task: TreeTask, columns: Columns, t: int) -> PackedTree:
