@@ -29,7 +29,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
 
 from . import plan_kernel
-from .plan import PlanQuotient
+from .plan import PlanQuotient, tails, work_of
 from .plan_kernel import FOREVER, SliceWork
 
 _TICKS = 1 << 28  # of the longest tail: priorities are 32-bit numbers
@@ -75,7 +75,7 @@ class Urgency:
             (hops.dst - hops.src) % quotient.plan.packing.topology.ranks,
             hops.tree,
             np.arange(len(hops)) - first,
-            quotient.leaves,
+            quotient.work.leaves,
             quotient.busiest * segments,
             segments,
         )
@@ -213,12 +213,10 @@ class Mirrored:
         work = self._work(last, which, turned=turned)
         level = self.quotient.plan.hops.level[which]
         order = np.argsort(-level if turned else level, kind="stable")
-        longest = np.zeros(len(work.arrivals), np.int64)
-        tail = fast(plan_kernel).tails(order, work.source, work.target, work.lasts, longest)
         ranks = self.quotient.plan.packing.topology.ranks
         seen = replace(
             u,
-            tail=tail,
+            tail=tails(work, order),
             shift=-u.shift[which] % ranks if turned else u.shift[which],
             tree=u.tree[which],
             turn=u.turn[which],
@@ -243,23 +241,8 @@ class Mirrored:
 
     def _work(self, last: Ints, which: Ints, *, turned: bool) -> SliceWork:
         """Some hops alone; ``turned``: each from its target to its source."""
-        q = self.quotient
-        ends = (q.target, q.source) if turned else (q.source, q.target)
-        places = np.concatenate([ends[0][which], ends[1][which]])
-        known, number = np.unique(places, return_inverse=True)
-        source, target = number[: len(which)], number[len(which) :]
-        readers = np.argsort(source, kind="stable")
-        first, held = rows_of(q.first_resource, which)
-        return SliceWork(
-            source,
-            target,
-            np.bincount(target, minlength=len(known)),
-            np.searchsorted(source[readers], np.arange(len(known) + 1)),
-            readers,
-            first,
-            q.resources[held],
-            q.holds[held],
-            q.leaves[which],
-            last[which],
-            q.resource_count,
-        )
+        w = self.quotient.work
+        ends = (w.target, w.source) if turned else (w.source, w.target)
+        first, at = rows_of(w.first_resource, which)
+        held = first, w.resources[at], w.holds[at], w.leaves[which], last[which], w.resource_count
+        return work_of(ends[0][which], ends[1][which], *held)

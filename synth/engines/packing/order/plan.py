@@ -277,14 +277,8 @@ class PlanQuotient:
 
     Attributes:
         plan: what it was made from.
-        source, target: the place that each hop reads and writes: (template, rank, whether sums or
-            copies come there), numbered.
-        arrivals: hops that bring something to each place.
-        first_reader, readers: ``readers[first_reader[p]:first_reader[p + 1]]`` read place p.
-        first_resource, resources, holds: resources of hop h are
-            ``resources[first_resource[h]:first_resource[h + 1]]``, each held for ``holds`` ticks.
-        leaves: the longest of its holds, for each hop.
-        resource_count: number of orbits.
+        work: its hops. A place is (template, rank, whether sums or copies come there), a resource
+            an orbit of them; ``leaves`` are the longest holds, and ``lasts`` leave out α.
         alpha: µs of each route.
         tick: µs per byte of a slice that a tick is.
         exact: no two images of a hop meet at a resource, so the full schedule takes as long.
@@ -292,16 +286,7 @@ class PlanQuotient:
     """
 
     plan: PackingPlan
-    source: Ints
-    target: Ints
-    arrivals: Ints
-    first_reader: Ints
-    readers: Ints
-    first_resource: Ints
-    resources: Ints
-    holds: Ints
-    leaves: Ints
-    resource_count: int
+    work: SliceWork
     alpha: Floats
     tick: Fraction
     exact: bool
@@ -311,9 +296,12 @@ class PlanQuotient:
     def of(plan: PackingPlan) -> PlanQuotient:
         """The quotient of a plan. O(links of all templates)."""
         hops, packing = plan.hops, plan.packing
-        source, target, arrivals = _places(hops, packing.topology.ranks)
-        order = np.argsort(source, kind="stable")
-        first_reader = np.searchsorted(source[order], np.arange(len(arrivals) + 1))
+        ranks = packing.topology.ranks
+        # A rank that gets a copy sends that on; one that gets only sums sends those.
+        here, there = hops.tree * ranks + hops.src, hops.tree * ranks + hops.dst
+        copied = np.zeros((int(hops.tree.max(initial=0)) + 1) * ranks, bool)
+        copied[there[~hops.reduce]] = True
+        reads, writes = 2 * here + (~hops.reduce & copied[here]), 2 * there + ~hops.reduce
         orbit, size, x, unit = _rows(packing.topology, packing.link_images)
         hop, resource, uses = _holds(hops, packing.topology, orbit)
         met = uses * len(packing.images) // size[resource]
@@ -322,25 +310,13 @@ class PlanQuotient:
         holds, unit = _scale(holds, resource, len(size), unit)
         alpha = np.array([float(link.latency) for link in packing.topology.links])
         sums = np.add.reduceat(alpha[hops.links], hops.start[:-1]) if len(hops) else alpha[:0]
-        first_resource = np.searchsorted(hop, np.arange(len(hops) + 1))
-        leaves = np.maximum.reduceat(holds, first_resource[:-1]) if len(hops) else holds
-        return PlanQuotient(
-            plan,
-            source,
-            target,
-            arrivals,
-            first_reader,
-            order,
-            first_resource,
-            resource,
-            holds,
-            leaves,
-            len(size),
-            sums,
-            unit,
-            bool((met == 1).all()),
-            _busiest(resource, holds, len(size)),
-        )
+        first = np.searchsorted(hop, np.arange(len(hops) + 1))
+        leaves = np.maximum.reduceat(holds, first[:-1]) if len(hops) else holds
+        load = np.zeros(len(size), np.int64)
+        np.add.at(load, resource, holds)
+        work = work_of(reads, writes, first, resource, holds, leaves, leaves, len(size))
+        exact = bool((met == 1).all())
+        return PlanQuotient(plan, work, sums, unit, exact, int(load.max(initial=0)))
 
     @property
     def unequal(self) -> bool:
@@ -350,10 +326,11 @@ class PlanQuotient:
     @cached_property
     def chain_us(self) -> float:
         """The longest sum of α of hops that wait for each other."""
-        level, ready = self.plan.hops.level, np.zeros(len(self.arrivals))
+        level, work = self.plan.hops.level, self.work
+        ready = np.zeros(len(work.arrivals))
         for step in range(int(level.max(initial=-1)) + 1):
             now = np.flatnonzero(level == step)
-            np.maximum.at(ready, self.target[now], ready[self.source[now]] + self.alpha[now])
+            np.maximum.at(ready, work.target[now], ready[work.source[now]] + self.alpha[now])
         return float(ready.max(initial=0.0))
 
     def slice_us(self, message_bytes: int, segments: int) -> float:
@@ -364,14 +341,12 @@ class PlanQuotient:
         """Return the ticks from the start of each hop to its arrival, for one slice."""
         # α beyond all holds: what it is exactly does not matter, that it fits does.
         alpha = np.rint(np.minimum(self.alpha / self.slice_us(message_bytes, segments), _LONGEST))
-        return self.leaves + alpha.astype(np.int64)
+        return self.work.leaves + alpha.astype(np.int64)
 
     def tails(self, message_bytes: int, segments: int) -> Ints:
         """Return the ticks from the start of each hop until all its dependents have arrived."""
-        order = np.argsort(self.plan.hops.level, kind="stable")
-        longest = np.zeros(len(self.arrivals), np.int64)
-        last = self.lasts(message_bytes, segments)
-        return cast(Ints, fast(plan_kernel).tails(order, self.source, self.target, last, longest))
+        work = self.work._replace(lasts=self.lasts(message_bytes, segments))
+        return tails(work, np.argsort(self.plan.hops.level, kind="stable"))
 
     def time_us(
         self,
@@ -392,19 +367,7 @@ class PlanQuotient:
     ) -> tuple[float, int]:
         """As :meth:`time_us`, and how often a slice of a hop was looked at: before it starts it
         waits for each of its resources."""
-        work = SliceWork(
-            self.source,
-            self.target,
-            self.arrivals,
-            self.first_reader,
-            self.readers,
-            self.first_resource,
-            self.resources,
-            self.holds,
-            self.leaves,
-            self.lasts(message_bytes, segments),
-            self.resource_count,
-        )
+        work = self.work._replace(lasts=self.lasts(message_bytes, segments))
         us = self.slice_us(message_bytes, segments)
         limit = int(min(limit_us / us, float(FOREVER)))
         looks = np.zeros(1, np.int64)
@@ -415,25 +378,32 @@ class PlanQuotient:
         return took, int(looks[0])
 
 
-def _busiest(resources: Ints, holds: Ints, count: int) -> int:
-    load = np.zeros(count, np.int64)
-    np.add.at(load, resources, holds)
-    return int(load.max(initial=0))
+def work_of(
+    reads: Ints,
+    writes: Ints,
+    first_resource: Ints,
+    resources: Ints,
+    holds: Ints,
+    leaves: Ints,
+    lasts: Ints,
+    resource_count: int,
+) -> SliceWork:
+    """Hops that read and write places, which are told by any numbers and numbered here."""
+    known, number = np.unique(np.concatenate([reads, writes]), return_inverse=True)
+    source, target = number[: len(reads)], number[len(reads) :]
+    readers = np.argsort(source, kind="stable")
+    arrivals = np.bincount(target, minlength=len(known))
+    first = np.searchsorted(source[readers], np.arange(len(known) + 1))
+    held = first_resource, resources, holds, leaves, lasts, resource_count
+    return SliceWork(source, target, arrivals, first, readers, *held)
 
 
-def _places(hops: TemplateHops, ranks: int) -> tuple[Ints, Ints, Ints]:
-    """Return the place that each hop reads and writes, and the arrivals of each place.
-
-    A rank that gets a copy sends that on; one that gets only sums sends those.
-    """
-    here, there = hops.tree * ranks + hops.src, hops.tree * ranks + hops.dst
-    copied = np.zeros((int(hops.tree.max(initial=0)) + 1) * ranks, bool)
-    copied[there[~hops.reduce]] = True
-    source = 2 * here + (~hops.reduce & copied[here])
-    target = 2 * there + ~hops.reduce
-    known, number = np.unique(np.concatenate([source, target]), return_inverse=True)
-    source, target = number[: len(here)], number[len(here) :]
-    return source, target, np.bincount(target, minlength=len(known))
+def tails(work: SliceWork, order: Ints) -> Ints:
+    """The ticks from the start of each hop until all its dependents have arrived; ``order``: hops
+    behind those that they wait for."""
+    longest = np.zeros(len(work.arrivals), np.int64)
+    found = fast(plan_kernel).tails(order, work.source, work.target, work.lasts, longest)
+    return cast(Ints, found)
 
 
 def _rows(
