@@ -263,8 +263,10 @@ def of_cut(
         for through in (False, True)
     ]
     away = models[0].away()
-    heads = _some(distinct_values(away[(held > 0) & (away >= 0)]), effort.heads)
-    for head in heads[-1:] if wants.joint else heads:
+    heads = distinct_values(away[(held > 0) & (away >= 0)])
+    if len(heads) > effort.heads:
+        heads = heads[np.linspace(0, len(heads) - 1, effort.heads).astype(int)]
+    for head in (heads[-1:] if wants.joint else heads).tolist():
         far = np.flatnonzero((held > 0) & (away >= head))
         chunks = wants.joint or int(held[far].sum())
         windows = [model.windows(far, latency) for model in models]
@@ -273,12 +275,6 @@ def of_cut(
         limit, unit, back = _limit(latency, lengths.unit), lengths.unit, wants.backwards
         make = partial(CompositeLine, cut, chunks, head, unit=unit, backwards=back)
         yield min((_line(topology, one, limit, make) for one in windows), key=lambda x: x[0])
-
-
-def _some(values: Ints, most: int) -> list[int]:
-    if len(values) > most:
-        values = values[np.linspace(0, len(values) - 1, most).astype(int)]
-    return [int(x) for x in values]
 
 
 def _limit(latency: Fraction, unit: Fraction) -> int:

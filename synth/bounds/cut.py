@@ -71,7 +71,11 @@ def crossing(topology: Topology, links: Iterable[int]) -> Crossing:
         for row in fabric.loaded[link][1:]:
             crossed.setdefault(row, []).append(link)
     shared = [(row, frozenset(crossed[row])) for row in sorted(crossed)]
-    if _nested([members for _, members in shared]):
+    sets = [members for _, members in shared]
+    nested = sum(map(len, sets)) == len(frozenset().union(*sets)) or all(
+        not (a & b) or a <= b or b <= a for i, a in enumerate(sets) for b in sets[:i]
+    )
+    if nested:
         rows = _nested_cover(fabric.bandwidth, chosen, shared)
         cover = tuple((row, Fraction(1)) for row in rows)
     else:
@@ -81,13 +85,6 @@ def crossing(topology: Topology, links: Iterable[int]) -> Crossing:
 
 
 _Shared = list[tuple[int, frozenset[int]]]
-
-
-def _nested(sets: list[frozenset[int]]) -> bool:
-    """Return whether any two sets are disjoint or nested."""
-    if sum(map(len, sets)) == len(frozenset().union(*sets)):
-        return True
-    return all(not (a & b) or a <= b or b <= a for i, a in enumerate(sets) for b in sets[:i])
 
 
 def _nested_cover(
@@ -229,7 +226,13 @@ def best_cut(topology: Topology, demand: ClassDemand, speakers: Ints) -> NodeCut
     """
     finder = CutFinder.of(topology, demand.across)
     supply = Supply(network(topology), demand)
-    sinks = _by_need(topology, demand)
+    entering = np.zeros(len(topology.nodes))
+    for one in topology.links:
+        entering[one.dst] += float(one.bandwidth)
+    # Destinations, by chunks wanted per bandwidth into them, the largest first.
+    needy = demand.sinks()
+    need = demand.wanted()[needy] / np.maximum(entering[needy], 1e-300)
+    sinks: list[int] = needy[np.argsort(-need, kind="stable")].tolist()
     if demand.uniform:
         chosen = set(speakers.tolist())
         sinks = [v for v in sinks if v in chosen]
@@ -262,16 +265,6 @@ def _all_but(topology: Topology, rank: int) -> Bools:
     inside = np.ones(len(topology.nodes), bool)
     inside[rank] = False
     return inside
-
-
-def _by_need(topology: Topology, demand: ClassDemand) -> list[int]:
-    """Destinations, by chunks wanted per bandwidth into them, the largest first."""
-    entering = np.zeros(len(topology.nodes))
-    for one in topology.links:
-        entering[one.dst] += float(one.bandwidth)
-    sinks = demand.sinks()
-    need = demand.wanted()[sinks] / np.maximum(entering[sinks], 1e-300)
-    return [int(v) for v in sinks[np.argsort(-need, kind="stable")]]
 
 
 class Supply:

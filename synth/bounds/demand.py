@@ -87,13 +87,10 @@ class ClassDemand:
         """True if all chunks are wanted by the same ranks, their holders excepted."""
         if self.unicast and self.classes > 2:
             return False  # two ranks have two pairs
-        keys = self.reach_keys()
+        # A hash, per class, of the ranks that have the chunks at the end.
+        keys = _set_hash(self.holders, self.holder_start, self.ranks)
+        keys = keys + _set_hash(self.dests, self.dest_start, self.ranks)
         return bool(len(keys) and (keys == keys[0]).all())
-
-    def reach_keys(self) -> Words:
-        """A hash, per class, of the ranks that have the chunks at the end."""
-        key = _set_hash(self.holders, self.holder_start, self.ranks)
-        return key + _set_hash(self.dests, self.dest_start, self.ranks)
 
     def sinks(self) -> Ints:
         """Ranks that want something, ascending."""
@@ -199,7 +196,13 @@ def copying_demand(collective: Collective) -> ClassDemand | None:
     None: chunks whose contributions meet at several ranks (allreduce), or partly.
     """
     pre, post = collective.pre, collective.post
-    if _one_set_per_chunk(collective):
+    one = placed(collective.chunks, pre.chunks, pre.sets)
+    same = (
+        (one[p.chunks[block]] == p.sets[block]).all()
+        for p in (pre, post)
+        for block in in_blocks(len(p))
+    )
+    if all(same):  # a chunk is one set of contributions wherever it is
         return _classes(collective, pre.chunks, pre.ranks, post.chunks, post.ranks, False)
     if _reduces_to_one(collective):
         return _classes(collective, post.chunks, post.ranks, pre.chunks, pre.ranks, True)
@@ -239,20 +242,10 @@ def _items(c: Collective, chunks: Ints32, sets: Ints32) -> tuple[Ints, Ints]:
     sizes = np.array([len(m) for m in members], np.int64)
     start = np.concatenate([[0], np.cumsum(sizes)])
     flat = np.array([r for m in members for r in m], np.int64)
-    count = sizes[sets]
-    row = np.repeat(np.arange(len(sets)), count)
-    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    who = flat[start[sets][row] + within]
+    placed_at, at = rows_of(start, sets)
+    row = np.repeat(np.arange(len(sets)), np.diff(placed_at))
+    who = flat[at]
     return chunks.astype(np.int64)[row] * c.ranks + who, row
-
-
-def _one_set_per_chunk(c: Collective) -> bool:
-    one = placed(c.chunks, c.pre.chunks, c.pre.sets)
-    return all(
-        bool((one[p.chunks[block]] == p.sets[block]).all())
-        for p in (c.pre, c.post)
-        for block in in_blocks(len(p))
-    )
 
 
 def _reduces_to_one(c: Collective) -> bool:
@@ -326,30 +319,23 @@ def _pair_classes(n: int, holder: Ints32, dest: Ints32, backwards: bool) -> Clas
     key += dests
     weight: Ints = np.broadcast_to(np.int64(1), len(key))
     if not (key[1:] > key[:-1]).all():
-        lead, weight = _leads(key)
+        _, first, count = np.unique(key, return_index=True, return_counts=True)
+        order = np.argsort(first)  # where each occurs first, ascending
+        weight, lead = count[order], first[order]
         holders, dests = holders[lead], dests[lead]
     start = np.arange(len(holders) + 1)
     return ClassDemand(n, weight, holders, start, dests, start, backwards)
 
 
-def _leads(key: Ints) -> tuple[Ints, Ints]:
-    """Return where each key occurs first, ascending, and how often it occurs."""
-    _, first, count = np.unique(key, return_index=True, return_counts=True)
-    order = np.argsort(first)
-    return first[order], count[order]
+def _set_hash(flat: Ints, start: Ints, ranks: int) -> Words:
+    """One 64-bit sum of random words per row: equal for equal sets.
 
-
-def _random_words(count: int) -> Words:
-    """The first words of SplitMix64 (Steele, Lea, Flood, OOPSLA'14); NumPy's take long to load."""
-    word = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    Words of SplitMix64 (Steele, Lea, Flood, OOPSLA'14); NumPy's take long to load.
+    """
+    word = np.arange(1, ranks + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(word ^ word >> np.uint64(31))
-
-
-def _set_hash(flat: Ints, start: Ints, ranks: int) -> Words:
-    """One 64-bit sum of random words per row: equal for equal sets."""
-    words = _random_words(ranks)
+    words = word ^ word >> np.uint64(31)
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words[flat], dtype=np.uint64)])
     return np.asarray(total[start[1:]] - total[start[:-1]])
 

@@ -13,17 +13,19 @@ and sums are integers, so no bound depends on the solver being right.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.base.tables import rounded
+from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.fabric import as_small_integers, fabric_of
+from ..fabric.fabric import as_small_integers, fabric_of, grouped
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .demand import ClassDemand
 from .effort import BoundEffort
@@ -59,26 +61,38 @@ class ResourcePrices:
         return carried("prices", text, self.spent, self.worth, message_chunks, data)
 
 
+def link_prices(topology: Topology, prices: AnyArray) -> AnyArray:
+    """Price of one crossing of each link, the resources that it holds included."""
+    resource, link = fabric_of(topology).pairs
+    total = np.zeros(len(topology.links), prices.dtype)
+    np.add.at(total, link, prices[resource])
+    return total
+
+
+def cheapest_links(topology: Topology, weight: AnyArray) -> tuple[Any, Ints, Ints]:
+    """A sparse graph of the cheapest of parallel links; their keys (source · nodes + destination),
+    ascending, and which link each is."""
+    from scipy.sparse import csr_array
+
+    n, fabric = len(topology.nodes), fabric_of(topology)
+    key = fabric.src * n + fabric.dst
+    order = np.lexsort((np.arange(len(key)), weight, key))
+    key, first = np.unique(key[order], return_index=True)
+    link = order[first]
+    cells = weight[link].astype(float)
+    return csr_array((cells, (key // n, key % n)), shape=(n, n)), key, link
+
+
 def priced(topology: Topology, pairs: Ints, prices: Ints) -> ResourcePrices | None:
     """Bound that prices prove for chunks ``pairs[source, destination]``; None if all are 0."""
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
-    links, n = topology.links, len(topology.nodes)
     worth = sum(
         (int(p) * b for p, b in zip(prices, topology.capacities(), strict=True) if p), Fraction(0)
     )
     if not worth:
         return None
-    price = prices[: len(links)].copy()
-    for resource, extra in zip(topology.resources, prices[len(links) :].tolist(), strict=True):
-        price[list(resource.links)] += extra
-    least: dict[tuple[int, int], int] = {}
-    for link, p in zip(links, price.tolist(), strict=True):
-        key = (link.src, link.dst)
-        least[key] = min(p, least.get(key, p))
-    at = np.array(list(least), np.int64)
-    graph = csr_array((np.array(list(least.values()), float), (at[:, 0], at[:, 1])), shape=(n, n))
+    graph, _, _ = cheapest_links(topology, link_prices(topology, prices))
     reach = dijkstra(graph, indices=np.arange(topology.ranks))[:, : topology.ranks]
     distance = np.where(pairs > 0, reach, 0.0).astype(np.int64)
     spent = int((pairs.astype(object) * distance).sum())
@@ -134,13 +148,9 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     last = len(at)
     cap_row, cap_link = fabric_of(topology).pairs
     # Every (resource, link) pair, once per source that may use the link.
-    order = np.argsort(link, kind="stable")
-    count = np.bincount(link, minlength=len(links))
-    start = np.cumsum(count) - count
-    reps = count[cap_link]
-    inner = np.arange(reps.sum()) - np.repeat(np.cumsum(reps) - reps, reps)
-    load_col = column[order[np.repeat(start[cap_link], reps) + inner]]
-    load_row = np.repeat(cap_row, reps)
+    start, order = grouped(link, len(links))
+    each, inner = rows_of(start, cap_link)
+    load_col, load_row = column[order[inner]], np.repeat(cap_row, np.diff(each))
     a_ub = SparseMatrix.of(
         (len(size), last + 1),
         np.concatenate([load_row, np.arange(len(size))]),
@@ -170,12 +180,8 @@ def level_sets(topology: Topology, prices: ResourcePrices, sources: int) -> list
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
-    links, n = topology.links, len(topology.nodes)
-    price = prices.values[: len(links)].copy()
-    for resource, extra in zip(topology.resources, prices.values[len(links) :], strict=True):
-        price[list(resource.links)] += extra
-    free = [(x.src, x.dst) for x, p in zip(links, price.tolist(), strict=True) if not p]
-    at = np.array(free, np.int64).reshape(-1, 2)
+    n, free = len(topology.nodes), link_prices(topology, prices.values) == 0
+    at = topology.link_ends()[free]
     graph = csr_array((np.ones(len(at)), (at[:, 0], at[:, 1])), shape=(n, n))
     starts = np.arange(min(topology.ranks, sources))
     reach = np.isfinite(dijkstra(graph, indices=starts, unweighted=True))

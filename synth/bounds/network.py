@@ -69,15 +69,11 @@ class SmallFlow:
                 by[head] = arc
                 self._reached.append(head)
                 if head == sink:
-                    return self._back(by, sink)
+                    path = [arc]
+                    while (arc := by[self._head[path[-1] ^ 1]]) >= 0:
+                        path.append(arc)
+                    return path
         return None
-
-    def _back(self, by: dict[int, int], sink: int) -> list[int]:
-        path, vertex = [], sink
-        while (arc := by[vertex]) >= 0:
-            path.append(arc)
-            vertex = self._head[arc ^ 1]
-        return path
 
 
 _ROOM = 1 << 61

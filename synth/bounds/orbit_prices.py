@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import lcm
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ from ..fabric.fabric import fabric_of
 from ..lp.congestion import Congestion
 from .demand import ClassDemand, alike
 from .effort import BOUND_EFFORT, BoundEffort
-from .flow import ResourcePrices
+from .flow import ResourcePrices, cheapest_links, link_prices
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +92,7 @@ class SourceTrees:
 
     def link_prices(self, price: AnyArray) -> AnyArray:
         """Price of one crossing of each link, its resources included, from prices per orbit."""
-        row, link = fabric_of(self.topology).pairs
-        total = np.zeros(len(self.topology.links), price.dtype)
-        np.add.at(total, link, price[self.row[row]])
-        return total
+        return link_prices(self.topology, price[self.row])
 
     def cheapest(self, price: Floats, some: Ints | None = None) -> CheapestTrees:
         """Return a tree of cheapest paths from each of some sources (by default: all)."""
@@ -112,13 +108,10 @@ class SourceTrees:
         link = link_of[np.searchsorted(key, parent[k, node] * n + node)]
         into = np.full(behind.shape, -1, np.int32)
         into[k, node] = link
-        first, resource = fabric_of(self.topology).first, fabric_of(self.topology).resource
-        count = first[link + 1] - first[link]
-        inside = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        orbit = self.row[resource[np.repeat(first[link], count) + inside]]
-        uses = np.repeat(behind[k, node] * self.size[at[k]], count)
+        position, resource = fabric_of(self.topology).resources_of(link)
+        uses = (behind[k, node] * self.size[at[k]])[position]
         load = np.zeros((len(at), len(self.width)), np.int64)
-        np.add.at(load, (np.repeat(k, count), orbit), uses)
+        np.add.at(load, (k[position], self.row[resource]), uses)
         return CheapestTrees(load, np.asarray(load @ price), into)
 
 
@@ -134,20 +127,6 @@ class CheapestTrees:
     load: Ints
     paid: Floats
     into: Ints32
-
-
-def cheapest_links(topology: Topology, weight: AnyArray) -> tuple[Any, Ints, Ints]:
-    """A sparse graph of the cheapest of parallel links; their keys (source · nodes + destination),
-    ascending, and which link each is."""
-    from scipy.sparse import csr_array
-
-    n, fabric = len(topology.nodes), fabric_of(topology)
-    key = fabric.src * n + fabric.dst
-    order = np.lexsort((np.arange(len(key)), weight, key))
-    key, first = np.unique(key[order], return_index=True)
-    link = order[first]
-    cells = weight[link].astype(float)
-    return csr_array((cells, (key // n, key % n)), shape=(n, n)), key, link
 
 
 def _gathered(before: Ints, need: Ints) -> tuple[Ints, Ints]:

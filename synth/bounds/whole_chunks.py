@@ -164,11 +164,15 @@ class _ChunkBounds:
         startup = int(distance[outside][:, distinct_values(m.src[doors])].min())
         busy = _shared_out(count, list(held.values()))
         alpha = int(m.alpha[doors].min())
-        tail, last = self._tail(distance, self._wanting(inside, entering), doors, held)
+        # Those of the set that want every chunk that must come into it.
+        wanting = np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
+        tail, last = self._tail(distance, wanting, doors, held)
         names = ", ".join(self._resource_name(r) for r in sorted(held)[:4])
         names += ", …" if len(held) > 4 else ""
+        ranks = [self.topology.nodes[v].name for v in np.flatnonzero(inside).tolist()]
+        into = ", ".join(ranks[:16]) + (", …" if len(ranks) > 16 else "")
         text = (
-            f"{count} whole chunks of {size} must enter {{{self._names(inside)}}} over {names}: "
+            f"{count} whole chunks of {size} must enter {{{into}}} over {names}: "
             f"{self._us(busy)} µs"
             + (f", not before {self._us(startup)} µs" if startup else "")
             + (f"; then the α of the last, {self._us(alpha)} µs" if alpha else "")
@@ -197,10 +201,6 @@ class _ChunkBounds:
             int(r): most for r, t in zip(m.resource[mine], m.hold[mine], strict=True) if t == most
         }
 
-    def _wanting(self, inside: Bools, entering: Bools) -> Ints:
-        """The ranks of a set that want every chunk that must come into it."""
-        return np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
-
     def _tail(
         self, distance: Floats, wanting: Ints, doors: Ints, held: dict[int, int]
     ) -> tuple[int, int]:
@@ -218,10 +218,6 @@ class _ChunkBounds:
 
     def _us(self, ticks: int) -> str:
         return f"{self.machine.us(ticks):,.10g}"
-
-    def _names(self, inside: Bools) -> str:
-        names = [self.topology.nodes[v].name for v in np.flatnonzero(inside).tolist()]
-        return ", ".join(names[:16]) + (", …" if len(names) > 16 else "")
 
     def _resource_name(self, resource: int) -> str:
         links, nodes = self.topology.links, self.topology.nodes
