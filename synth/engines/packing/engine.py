@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
 from weft.dsl.symmetry.orbits import orbits_of
@@ -40,7 +39,7 @@ from .trees.demands import moves_pairs, pairs_of
 from .trees.effort import TREE_EFFORT, TreeEffort
 from .trees.machine import peers_of
 from .trees.model import Packing, point_of, tree_depth
-from .trees.task import Under
+from .trees.task import TREES, Under
 from .trees.trees import pack
 from .unions import packs_union, union_outcome
 
@@ -100,18 +99,6 @@ class PackingEffort(Effort):
 PACKING_EFFORT = PackingEffort()
 """Default limits."""
 
-
-TREES = frozenset(
-    {
-        Kind.BROADCAST,
-        Kind.REDUCE,
-        Kind.MULTIROOT_BROADCAST,
-        Kind.ALLGATHER,
-        Kind.REDUCE_SCATTER,
-        Kind.ALLREDUCE,
-    }
-)
-"""Collectives that are packed as trees; pairwise collectives are packed as paths."""
 
 _SEGMENTS = 1 << 16  # as many as schedule files may have
 _LARGEST = 10**7  # of an option; loops over them hold a word for each

@@ -38,6 +38,7 @@ from ....bounds import bounds
 from ....fabric.hosts import Hosts, hosts_of
 from ....lp.exact_finish import overlay
 from ..trees.model import PackedTree, Packing
+from ..trees.task import REDUCING, TREES
 from .search import (
     HOST_EFFORT,
     Choice,
@@ -52,8 +53,6 @@ from .search import (
     search,
     solve_inside,
 )
-
-REDUCING = frozenset({Kind.REDUCE_SCATTER, Kind.REDUCE})
 
 
 @dataclass(frozen=True, eq=False)
@@ -491,18 +490,6 @@ class _DirectionHops:
         return src, dst, reduce, size, routes[routes >= 0]
 
 
-KINDS = frozenset(
-    {
-        Kind.ALLGATHER,
-        Kind.BROADCAST,
-        Kind.MULTIROOT_BROADCAST,
-        Kind.REDUCE_SCATTER,
-        Kind.REDUCE,
-        Kind.ALLREDUCE,
-    }
-)
-
-
 def pack_hosts(
     topology: Topology,
     collective: Collective,
@@ -523,7 +510,7 @@ def pack_hosts(
 
     meter = meter or Meter(30 * STEPS)
     hosts = hosts_of(topology)
-    if hosts is None or collective.kind not in KINDS:
+    if hosts is None or collective.kind not in TREES:
         return None
     known = bounds(topology, collective)
     per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS

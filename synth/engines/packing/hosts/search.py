@@ -14,6 +14,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.unique_rows import rows_of
 
 from ....base.effort import Effort, setting
 from ....base.meets import MET
@@ -217,10 +218,8 @@ def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
     tree = np.repeat(np.arange(len(tree_set)), tree_set.links[0].size)
     links = tree_set.links.reshape(-1).astype(np.int64)
     tree, links = tree[links >= 0], links[links >= 0]
-    counts = graph.row_start[links + 1] - graph.row_start[links]
-    at = np.repeat(graph.row_start[links], counts)
-    inside = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
-    cells = (np.ones(len(at)), (np.repeat(tree, counts), graph.rows[at + inside]))
+    start, at = rows_of(graph.row_start, links)
+    cells = (np.ones(len(at)), (np.repeat(tree, np.diff(start)), graph.rows[at]))
     return coo_array(cells, shape=(len(tree_set), rows)).tocsr()
 
 

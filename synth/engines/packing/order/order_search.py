@@ -7,8 +7,9 @@ final time is the simulator's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -225,17 +226,13 @@ def _restart(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
     rng = np.random.default_rng(trial.seed)
     urgency = Urgency.of(best.quotient, message_bytes, best.segments)
     jobs = len(best.quotient.plan.hops) * best.segments
-    for noise in _noises(min(trial.effort.restarts, trial.effort.restart_jobs // max(1, jobs))):
+    turns = min(trial.effort.restarts, trial.effort.restart_jobs // max(1, jobs))
+    for noise in islice(cycle((0.01, 0.03, 0.1, 0.3)), turns):
         now = search.best or best
         if now.time_us <= trial.effort.near * floor or trial.over():
             break
         search.run(shaken(best.rule, urgency, rng, noise), best.rule, best.segments)
     return search.best or best
-
-
-def _noises(count: int) -> Iterator[float]:
-    for i in range(count):
-        yield (0.01, 0.03, 0.1, 0.3)[i % 4]
 
 
 STEPS_PER_RUN = 200

@@ -13,7 +13,7 @@ copied behind it leave slack. Rip-up and re-route with exponential prices, one t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
@@ -133,6 +133,15 @@ def as_tree(
     )
 
 
+def neighbours(topology: Topology, backward: bool = False) -> list[list[tuple[int, int]]]:
+    """Of each node the links that leave it, with their ends; ``backward``: that enter it."""
+    near: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
+    for i, x in enumerate(topology.links):
+        src, dst = (x.dst, x.src) if backward else (x.src, x.dst)
+        near[src].append((i, dst))
+    return near
+
+
 class _LoadedRoutes:
     """Routes by Dijkstra's algorithm, with the load of the links so far."""
 
@@ -150,12 +159,7 @@ class _LoadedRoutes:
         each = _BALANCE * mean * bandwidth.mean() / bandwidth / np.maximum(1, size)
         self._each = each.tolist()
         self._price = [0.0] * len(self._orbit)
-        self._near: dict[bool, list[list[tuple[int, int]]]] = {
-            way: [[] for _ in topology.nodes] for way in (False, True)
-        }
-        for i, x in enumerate(topology.links):
-            self._near[False][x.src].append((i, x.dst))
-            self._near[True][x.dst].append((i, x.src))
+        self._near = [neighbours(topology, backward) for backward in (False, True)]
 
     def tree(self, roots: list[int], leaves: list[int], backward: bool = False) -> list[Route]:
         """Return the hops from one of the roots to all leaves, roots first."""
@@ -241,7 +245,8 @@ def low_load_packing(packing: Packing, rounds: int, meter: Meter) -> Packing | N
     market = _Market(packing, backward)
     trees: dict[int, list[Route]] = {}
     best: tuple[float, dict[int, list[Route]]] | None = None
-    for eta in _ramp(rounds):
+    for turn in range(rounds):
+        eta = 2.0 * (20.0 / 2.0) ** (turn / max(1, rounds - 1))  # ever steeper prices
         if best is not None and meter.over():
             break
         for root in roots:
@@ -256,22 +261,12 @@ def low_load_packing(packing: Packing, rounds: int, meter: Meter) -> Packing | N
         return None
     return replace(
         packing,
-        trees=tuple(_grown(root, hops, backward) for root, hops in sorted(best[1].items())),
+        trees=tuple(
+            as_tree(root, [(hop, backward) for hop in (_reverse(hops) if backward else hops)])
+            for root, hops in sorted(best[1].items())
+        ),
         remark="trees that load inner links little",
     ).rated()
-
-
-def _ramp(rounds: int) -> Iterator[float]:
-    """Exponents of the prices, rising."""
-    for i in range(rounds):
-        yield 2.0 * (20.0 / 2.0) ** (i / max(1, rounds - 1))
-
-
-def _grown(root: int, hops: list[Route], backward: bool) -> PackedTree:
-    if backward:
-        turned = [(dst, src, links[::-1]) for src, dst, links in reversed(hops)]
-        return as_tree(root, [(route, True) for route in turned])
-    return as_tree(root, [(route, False) for route in hops])
 
 
 @dataclass(slots=True, init=False)
@@ -297,10 +292,7 @@ class _Market:
         ]
         self.load = [0.0] * len(orbit)
         self.looks = 0
-        self.near = [[] for _ in topology.nodes]
-        for i, x in enumerate(topology.links):
-            src, dst = (x.dst, x.src) if backward else (x.src, x.dst)
-            self.near[src].append((i, dst))
+        self.near = neighbours(topology, backward)
 
     def count(self, hops: list[Route], sign: int) -> None:
         """Add the load of a tree, or remove it."""

@@ -21,7 +21,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ....fabric.fabric import fabric_of
-from ..order.plan_quick import Automorphisms, as_tree
+from ..order.plan_quick import Automorphisms, as_tree, neighbours
 from ..trees.demands import pairs_of
 from ..trees.model import PackedTree, Packing
 from .effort import PATH_EFFORT, PathEffort
@@ -120,18 +120,15 @@ class _Finder:
     """Routes from rank to rank through switches only."""
 
     ranks: int
-    out: tuple[tuple[tuple[int, int], ...], ...]
+    out: list[list[tuple[int, int]]]
     slowness: tuple[Fraction, ...]
     most: int
 
     @staticmethod
     def of(topology: Topology, most: int) -> _Finder:
-        out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
-        for i, link in enumerate(topology.links):
-            out[link.src].append((i, link.dst))
         fabric = fabric_of(topology)
         worst = tuple(max(fabric.us_per_byte[r] for r in held) for held in fabric.loaded)
-        return _Finder(topology.ranks, tuple(map(tuple, out)), worst, most)
+        return _Finder(topology.ranks, neighbours(topology), worst, most)
 
     def ways(self, src: int, dst: int) -> tuple[tuple[Way, ...], Fraction]:
         """Return the widest routes of fewest links, and their µs per byte."""
@@ -160,8 +157,10 @@ def _fewest_conflicts(
 ) -> Rounds | None:
     """Return the rounds with the fewest conflicts, as few rounds as the rate demands."""
     longest = max(table.hold)
-    fitting = (p for p in effort.pieces if _rounding_loss(packing, longest / p) <= effort.rounded)
-    pieces = next(fitting, None)
+    rate = packing.us_per_byte
+    # What rounding the time up to a whole number of rounds costs.
+    loss = {p: -(-rate * p // longest) * longest / p / rate for p in effort.pieces}
+    pieces = next((p for p in effort.pieces if loss[p] <= effort.rounded), None)
     if pieces is None:
         return None
     heavy = np.flatnonzero([2 * hold > longest for hold in table.hold])
@@ -182,11 +181,6 @@ def _fewest_conflicts(
         pieces,
         meetings,
     )
-
-
-def _rounding_loss(packing: Packing, length: Fraction) -> Fraction:
-    """Return the relative slowdown by rounding the time up to a whole number of rounds."""
-    return -(-packing.us_per_byte // length) * length / packing.us_per_byte
 
 
 def _colour(

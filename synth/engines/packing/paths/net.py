@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
@@ -138,16 +139,13 @@ class PathPool:
 
         column, links = entries(self.links, self.length)
         resource_start, resources = self.net.graph[3], self.net.graph[4]
-        count = resource_start[links + 1] - resource_start[links]
-        inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        at = resources[np.repeat(resource_start[links], count) + inside]
-        ones = np.ones(len(at), np.int64)
+        start, at = rows_of(resource_start, links)
+        cells = resources[at], np.repeat(column, np.diff(start))
         shape = (self.net.resource_orbits, len(self.pair))
-        return coo_array((ones, (at, np.repeat(column, count))), shape=shape).tocsr()
+        return coo_array((np.ones(len(at), np.int64), cells), shape=shape).tocsr()
 
 
 def entries(links: Ints32, length: Ints) -> tuple[Ints, Ints]:
     """Return the (path, link) pairs of all paths, in order."""
-    column = np.repeat(np.arange(len(length)), length)
-    inside = np.arange(len(column)) - np.repeat(np.cumsum(length) - length, length)
-    return column, links[column, inside].astype(np.int64)
+    column, at = np.nonzero(np.arange(links.shape[1]) < length[:, None])
+    return column, links[column, at].astype(np.int64)

@@ -89,13 +89,15 @@ def _allowed_senders(allowed: Bools, orbits: Orbits) -> Bools:
 
 
 def _net(machine: Topology, orbits: Orbits, allowed: Bools | None, detour: int) -> tuple[Any, Ints]:
-    from .kernels import TreeNet
+    from .kernels import TreeNet, reached
 
     fabric = fabric_of(machine)
     ranks, nodes = fabric.ranks, fabric.nodes
     out_start, out_link = fabric.leaving
     sources = orbits.representatives.astype(np.int64)
-    source, head, steps = _cells(machine, sources, out_start, out_link, fabric.dst)
+    source, head, steps = reached(ranks, sources, out_start, out_link, fabric.dst)
+    if not len(head):
+        raise BadTopology(f"{machine.name}: no rank can send to another")
     if allowed is not None:
         kept = allowed[source, head]
         source, head, steps = source[kept], head[kept], steps[kept]
@@ -124,18 +126,6 @@ def _net(machine: Topology, orbits: Orbits, allowed: Bools | None, detour: int) 
         by_head,
     )
     return net, steps
-
-
-def _cells(
-    machine: Topology, sources: Ints, out_start: Ints, out_link: Ints, link_dst: Ints
-) -> tuple[Ints, Ints, Ints]:
-    """Hops that leave a representative: which one, where to, links of the shortest route."""
-    from .kernels import reached
-
-    source, head, steps = reached(machine.ranks, sources, out_start, out_link, link_dst)
-    if not len(head):
-        raise BadTopology(f"{machine.name}: no rank can send to another")
-    return source, head, steps
 
 
 def _arcs(orbits: Orbits, cell_start: Ints, head: Ints) -> tuple[Ints, Ints, Ints]:

@@ -51,20 +51,23 @@ class Batch:
         """Some of the trees."""
         return Batch(self.arcs[index], self.links[index], self.loads[index])
 
-    def heights(self, machine: TreeMachine) -> Ints:
-        """Hops from the root to the farthest rank, per tree."""
+    def depths(self, machine: TreeMachine) -> Ints:
+        """Hops from the root to each rank, shape (trees, ranks)."""
         tail = np.append(machine.net.arc_tail, 0)
         trees, n = self.arcs.shape
         parent = np.where(self.arcs >= 0, tail[self.arcs], np.arange(n))
-        height = np.zeros(trees, np.int64)
+        depth = np.zeros((trees, n), np.int64)
         at = np.broadcast_to(np.arange(n), (trees, n))
         while True:
             up = np.take_along_axis(parent, at, axis=1)
-            moving = (up != at).any(axis=1)
-            if not moving.any():
-                return height
-            height += moving
+            if (up == at).all():
+                return depth
+            depth += up != at
             at = up
+
+    def heights(self, machine: TreeMachine) -> Ints:
+        """Hops from the root to the farthest rank, per tree."""
+        return self.depths(machine).max(axis=1)
 
 
 class TreePool:

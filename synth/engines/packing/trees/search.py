@@ -24,6 +24,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meets import MET
 from ....base.meter import Meter
+from ....lp.columns import generate
 from ....lp.exact_finish import FamilyProgram, finish, rounded
 from .effort import TREE_EFFORT, TreeEffort
 from .machine import TreeMachine
@@ -109,16 +110,19 @@ class TreeSearch:
             hopeless = not last and found.weights.congestion > self.effort.hopeless
             if found.met or hopeless or self.late:
                 return found
-        for _ in range(self.effort.rounds):
-            if not self._price(pool, found.weights, limit):
-                break
-            better = self.master.affordable(pool.columns())
-            if better is None:
-                break
-            found = WeightedTrees(limit, pool.columns(), better)
-            if found.met or self.late:
-                break
-        return found
+
+        def better() -> WeightedTrees | None:
+            weights = self.master.affordable(pool.columns())
+            return None if weights is None else WeightedTrees(limit, pool.columns(), weights)
+
+        last_found = generate(
+            found,
+            better,
+            lambda one: self._price(pool, one.weights, limit),
+            lambda one: one.met or self.late,
+            self.effort.rounds,
+        )
+        return last_found or found
 
     def exact(self, found: WeightedTrees) -> tuple[Columns, list[Fraction]]:
         """Return the trees of non-zero weight, with rational weights near the floats.

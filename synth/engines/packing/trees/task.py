@@ -22,6 +22,8 @@ from .machine import TreeMachine, few_peers
 
 REDUCING = frozenset({Kind.REDUCE, Kind.REDUCE_SCATTER})
 SYMMETRIC = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLREDUCE})
+TREES = REDUCING | SYMMETRIC | {Kind.BROADCAST, Kind.MULTIROOT_BROADCAST}
+"""Collectives that are packed as trees; pairwise collectives are packed as paths."""
 
 
 @dataclass(frozen=True, eq=False)

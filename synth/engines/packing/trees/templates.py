@@ -14,14 +14,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints, Ints32, distinct_values
+from weft.dsl.base.arrays import Ints32, distinct_values
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ....bounds.bounds import bandwidth_bound
 from ....bounds.effort import BOUND_EFFORT
 from ....lp.exact_finish import overlay
-from .machine import TreeMachine
 from .model import PackedTree, Packing
 from .pool import Columns
 from .task import TreeTask
@@ -40,24 +39,25 @@ def packing_of(task: TreeTask, columns: Columns, weights: list[Fraction]) -> Pac
         mine = [(t, weights[t]) for t in order if int(columns.family[t]) == k]
         if not task.joint:
             chunks = [(int(c), Fraction(1)) for c in task.chunks[task.families == k]]
-            trees += [
-                replace(_tree(task, columns, t), chunk=c, weight=w)
-                for t, c, w in overlay(mine, chunks)
-            ]
+            trees += [tree_of(task, columns, t, c, w) for t, c, w in overlay(mine, chunks)]
         elif k < half:
             back = [(t, weights[t]) for t in order if int(columns.family[t]) == k + half]
             trees += [
-                pair(_tree(task, columns, into), _tree(task, columns, out), w / task.orbits.order)
+                pair(
+                    tree_of(task, columns, into), tree_of(task, columns, out), w / task.orbits.order
+                )
                 for into, out, w in overlay(back, mine)
             ]
-    return packing_from(task, tuple(trees))
-
-
-def _tree(task: TreeTask, columns: Columns, t: int) -> PackedTree:
-    direction = int(columns.family[t]) // len(task.orbits.representatives)
-    machine = task.machines[direction]
-    arcs, links = columns.trees.arcs[t], columns.trees.links[t]
-    return tree_of(machine, arcs, links[:, : machine.net.width], 0, Fraction(1))
+    return Packing(
+        task.topology,
+        task.collective,
+        tuple(trees),
+        task.orbits.images.astype(np.int32),
+        task.orbits.link_images.astype(np.int32),
+        Fraction(0),
+        task.us_per_byte(task.bound),
+        task.certificate,
+    ).rated()
 
 
 def pair(into: PackedTree, out: PackedTree, weight: Fraction) -> PackedTree:
@@ -67,26 +67,16 @@ def pair(into: PackedTree, out: PackedTree, weight: Fraction) -> PackedTree:
     return PackedTree.of(0, weight, *both)
 
 
-def packing_from(task: TreeTask, trees: tuple[PackedTree, ...]) -> Packing:
-    """A packing with the rate that its trees have."""
-    return Packing(
-        task.topology,
-        task.collective,
-        trees,
-        task.orbits.images.astype(np.int32),
-        task.orbits.link_images.astype(np.int32),
-        Fraction(0),
-        task.us_per_byte(task.bound),
-        task.certificate,
-    ).rated()
-
-
 def tree_of(
-    machine: TreeMachine, arcs: Ints, links: Ints, chunk: int, weight: Fraction
+    task: TreeTask, columns: Columns, t: int, chunk: int = 0, weight: Fraction = Fraction(1)
 ) -> PackedTree:
     """A tree in the kernels' form as hops, root first; a reducing one leaves first."""
+    machine = task.machines[int(columns.family[t]) // len(task.orbits.representatives)]
     net, orbits = machine.net, machine.orbits
-    order = _downwards(net.arc_tail, arcs)
+    depth = columns.trees.take([t]).depths(machine)[0]
+    order = np.argsort(depth, kind="stable")
+    order = order[depth[order] > 0]
+    arcs, links = columns.trees.arcs[t], columns.trees.links[t][:, : net.width]
     src, dst = net.arc_tail[arcs[order]], order
     routes = links[order]
     element = orbits.element_of[src]
@@ -97,22 +87,6 @@ def tree_of(
         used = used[::-1, ::-1]
     reduce = np.full(len(src), machine.turned)
     return PackedTree.of(chunk, weight, src, dst, reduce, used.sum(axis=1), routes[used])
-
-
-def _downwards(arc_tail: Ints, arcs: Ints) -> Ints:
-    """The ranks that arcs lead to, parents before children."""
-    n = len(arcs)
-    parent = np.where(arcs >= 0, arc_tail[arcs], np.arange(n))
-    depth = np.zeros(n, np.int64)
-    at = np.arange(n)
-    while True:
-        up = parent[at]
-        if (up == at).all():
-            break
-        depth += up != at
-        at = up
-    order = np.argsort(depth, kind="stable")
-    return order[depth[order] > 0]
 
 
 def mirrored(packing: Packing, collective: Collective) -> Packing | None:

@@ -73,8 +73,14 @@ def pack(
         return []
     observer, meter = observer or Silent(), meter or Meter(30 * STEPS)
     free = not (trees or height or peers or under)
-    if free and _many_roots(problem_topology, collective, effort):
-        both = _mirrored(problem_topology, collective, meter, seed, observer, effort)
+    both_ways = collective.kind is Kind.ALLREDUCE and collective.ranks >= effort.one_way
+    if free and both_ways and len(orbits_of(problem_topology).representatives) > 1:
+        # Each step would grow the trees of all roots that no symmetry maps to each other.
+        gather = make(Kind.ALLGATHER, collective.ranks)
+        found = pack(
+            problem_topology, gather, meter=meter, seed=seed, observer=observer, effort=effort
+        )
+        both = _undominated([p for one in found if (p := mirrored(one, collective)) is not None])
         if both and (both[0].optimal or meter.over()):
             return both
     observer.stage("bounds")
@@ -82,8 +88,8 @@ def pack(
     observer.stage("trees")
     search = TreeSearch(task, meter, seed, effort)
     rungs = []
-    for found in _ladder(search, height):
-        rungs.append(found)
+    for rung in _ladder(search, height):
+        rungs.append(rung)
         if observer.cancelled():
             break
     if not rungs:
@@ -93,37 +99,16 @@ def pack(
     if free and not best.met and not task.joint:
         search, rungs, best = _with_proof(search, rungs, best)
     packings = [_exactly(search, best)]
-    if free and task.joint and not search.late:
-        packings = [_best_of_trees(packings[0])]
+    if free and task.joint and not search.late and not packings[0].optimal:
+        value = float(packings[0].us_per_byte * 10**6)
+        solved = f"trees attain {value:.6g} ps per byte at best (linear program)"
+        packings = [replace(packings[0], remark=f"{solved}; {packings[0].remark}")]
     for one in _alternatives(search, rungs, best, trees):
         packings.append(one)
         if search.late or observer.cancelled():
             break
     kept = [p for p in packings if not trees or trees_per_root(p)[0] <= trees]
     return _undominated(kept)
-
-
-def _many_roots(topology: Topology, collective: Collective, effort: TreeEffort) -> bool:
-    """Return True if trees of both directions together are much work: each step grows those of all
-    roots that no symmetry maps to each other."""
-    if collective.kind is not Kind.ALLREDUCE or collective.ranks < effort.one_way:
-        return False
-    return len(orbits_of(topology).representatives) > 1
-
-
-def _mirrored(
-    topology: Topology,
-    collective: Collective,
-    meter: Meter,
-    seed: int,
-    observer: Observer,
-    effort: TreeEffort,
-) -> list[Packing]:
-    """Packings of an allreduce from those of the allgather, the best rate first."""
-    gather = make(Kind.ALLGATHER, collective.ranks)
-    found = pack(topology, gather, meter=meter, seed=seed, observer=observer, effort=effort)
-    both = [mirrored(packing, collective) for packing in found]
-    return _undominated([p for p in both if p is not None])
 
 
 def _with_proof(
@@ -249,15 +234,6 @@ def _with_loss(search: TreeSearch, columns: Columns, weights: list[Fraction]) ->
         return made
     kept = float(made.bound / made.us_per_byte)
     return replace(made, remark=f"{kept:.2%} of the bound's rate, with {tree_limits(made)}")
-
-
-def _best_of_trees(packing: Packing) -> Packing:
-    """Add the statement that the tree program is solved, if it does not meet the bound."""
-    if packing.optimal:
-        return packing
-    value = float(packing.us_per_byte * 10**6)
-    best = f"trees attain {value:.6g} ps per byte at best (linear program)"
-    return replace(packing, remark=f"{best}; {packing.remark}")
 
 
 def _undominated(packings: list[Packing]) -> list[Packing]:
