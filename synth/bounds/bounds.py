@@ -20,16 +20,13 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..steiner.packing import cast_packing
 from . import distance
-from .cast_partition import cast_partition
 from .composite import Composite, Wants, envelope, of_cut, sides, waiting
-from .cut import CutFinder, NodeCut, best_cut, best_of, host_cuts
+from .cut import CutFinder, Mix, NodeCut, best_cut, best_mix, best_of, host_cuts
 from .demand import ClassDemand, copying_demand, is_allreduce, representatives, wanted_items
 from .effort import BOUND_EFFORT, BoundEffort
-from .flow import best_prices, level_sets
-from .mix import Mix, best_mix
+from .flow import best_prices, level_sets, orbit_prices
 from .network import MaxFlow, network
-from .orbit_prices import orbit_prices
-from .partition import best_partition, least_cut, plain_partition
+from .partition import best_partition, cast_partition, least_cut, plain_partition
 from .reach import SIZES, Reach, reaches
 from .trees import tree_time
 from .words import BandwidthBound, RootedBound, carried, listed, price_words, prices_of
@@ -310,7 +307,6 @@ class _Question:
         return _larger(found, carried("union", text, spent, worth, self.of_message, data))
 
     def _copying(self, demand: ClassDemand) -> BandwidthBound:
-        """Copying collectives, and reducing ones as their duals."""
         if not demand.classes:
             return _NOTHING
         if demand.unicast and len(demand.sinks()) > 1 == len(demand.sources()):

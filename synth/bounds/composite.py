@@ -396,7 +396,6 @@ class _Windows:
 def _line(
     topology: Topology, windows: _Windows, limit: int, make: Callable[..., CompositeLine]
 ) -> Valued:
-    """Return the best bound of a cut whose resources have these windows."""
     head, tail = windows.head, windows.tail
     found = []
     for rho, copies in [(0, 1), *windows.spread]:

@@ -312,7 +312,6 @@ def _classes(
 
 
 def _pair_classes(n: int, holder: Ints32, dest: Ints32, backwards: bool) -> ClassDemand:
-    """As :func:`_classes`, of chunks that each have one holder and one destination."""
     moves = holder != dest
     holders, dests = holder[moves].astype(np.int64), dest[moves].astype(np.int64)
     key = holders * n

@@ -243,7 +243,6 @@ def _last(apart: Ints, inside: Bools, flows: Flows) -> Ints:
 
 
 def _dests(inside: Bools, flows: Flows) -> Ints:
-    """The ranks outside that want something."""
     if flows.root is not None and not flows.out:
         return np.array([flows.root])
     return np.flatnonzero(~inside).astype(np.int64)

@@ -80,7 +80,6 @@ def whole_chunk_bound(
 
 
 def _distances(machine: HopTable, hops: Ints) -> Floats:
-    """Shortest times from rank to rank in ticks, hop by hop."""
     n = machine.ranks
     least: dict[tuple[int, int], int] = {}
     for h in hops.tolist():
@@ -114,7 +113,6 @@ class _ChunkBounds:
                 yield found
 
     def _path(self) -> tuple[int, Certificate]:
-        """The longest path of a chunk from its nearest holder."""
         worst, text = 0, "nothing must move"
         for chunk in range(len(self.held)):
             targets = np.flatnonzero(self.wanted[chunk])
@@ -138,7 +136,6 @@ class _ChunkBounds:
         return worst, Certificate("chunk path", text)
 
     def _sets(self) -> Iterator[Bools]:
-        """Yield hosts, their complements, and single ranks."""
         hosts = self.topology.host_of
         for host in dict.fromkeys(hosts):
             inside = np.array([h == host for h in hosts])

@@ -58,7 +58,6 @@ def same_for_all(topology: Topology, collective: Collective, sketch: Sketch) -> 
 
 
 def _named(rules: Sequence[Only | Forbid | Relay], ranks: int) -> Bools:
-    """The pairs that some rule names."""
     found = np.zeros((ranks, ranks), bool)
     for rule in rules:
         pairs = rule.through if isinstance(rule, Relay) else rule.pairs
@@ -88,7 +87,6 @@ def off_relays(topology: Topology, sketch: Sketch, starts: Bools) -> Bools:
 
 
 def _through(rules: list[Relay], ranks: int) -> Bools:
-    """The pairs that all rules name."""
     free = np.ones((ranks, ranks), bool)
     for rule in rules:
         free &= _named([rule], ranks)

@@ -292,7 +292,6 @@ def _switch_problems(
 
 
 def _issuer_problems(node: Node, one: Cast, ends: tuple[list[int], list[int]]) -> Iterator[str]:
-    """Yield what is wrong with the issuer of a switch whose group it is in."""
     if one.issuer == PUSHED:
         yield f"it has no issuer, and {node.name} acts for one"
     elif not all(one.issuer in side for side in ends):

@@ -62,7 +62,6 @@ def undelivered(schedule: Schedule, one: MergedPart) -> str:
 
 
 def _places(one: MergedPart, p: Placement) -> dict[int, list[Place]]:
-    """Return where the chunks of a part are."""
     mine = p.some(np.flatnonzero((p.chunks >= one.first) & (p.chunks < one.last)))
     found: dict[int, list[Place]] = {}
     columns = (mine.chunks, mine.ranks, mine.offsets, mine.sets)

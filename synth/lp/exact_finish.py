@@ -24,8 +24,7 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from .certified import common_denominator
-from .effort import PROGRAM_EFFORT, ProgramEffort
+from .certified import PROGRAM_EFFORT, ProgramEffort, common_denominator
 
 _Left, _Right = TypeVar("_Left"), TypeVar("_Right")
 

@@ -34,8 +34,7 @@ from ..fabric.fabric import fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from ..lp.congestion import Congestion
 from ..lp.exact_finish import overlay
-from .graph import STEINER_EFFORT, Arcs, SteinerGraph
-from .tree import SwitchSets, Tree, groups_alike
+from .graph import STEINER_EFFORT, Arcs, SteinerGraph, SwitchSets, Tree, groups_alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +286,6 @@ class _TreeColumns:
         self.columns.append(_TreeColumn(family, tree, load))
 
     def _master(self) -> tuple[float, Floats, Floats]:
-        """Return U, the prices of orbits, and the values of families."""
         loads = np.array([c.load for c in self.columns]).T
         found = self._program(loads, np.array(self.width, float)).least()
         self.meter.spend(20 * len(self.columns))

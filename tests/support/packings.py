@@ -21,7 +21,7 @@ from weft.synth.engines.packing.order.plan_quick import (
     Automorphisms,
     quick_packing,
 )
-from weft.synth.engines.packing.trees.effort import TREE_EFFORT
+from weft.synth.engines.packing.trees.machine import TREE_EFFORT
 from weft.synth.engines.packing.trees.model import Packing, trees_per_root
 from weft.synth.engines.packing.trees.trees import pack
 

@@ -3,6 +3,8 @@
 First the rate: packings of the highest throughput, which meet their bound where one is known. Then
 the time: for each message size, the packing, number of slices and order that are fastest in a
 simulation of its orbits. For small messages, trees of least latency are candidates too.
+
+Schedules of custom collectives that are unions of standard ones, from their joint solution.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
 from weft.dsl.symmetry.orbits import orbits_of
 
@@ -21,27 +26,109 @@ from ...base.effort import Effort, setting, share
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meets import meets
 from ...base.meter import Meter
+from ...bounds import bounds
 from ...bounds.switch_gain import beyond_transfers
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
+from ...joint.carried import carried_columns
+from ...joint.union import has_union, joint_union, union_carriers
 from ...judge.allowed_pairs import orbits_for, same_for_all
+from ...time.schedule_tables import Prepared, prepare
 from ...time.schedule_time import simulate
+from ...time.slices import doubled
 from .casts.search import OnMachine, cast_points, casts_help, forwarding, outcome_on_machine
 from .hosts.hosts import pack_hosts
 from .hosts.search import HOST_EFFORT, HostEffort
 from .order.order_search import ORDER_EFFORT, OrderEffort, OrderLimits, Planned, quickest, summary
 from .order.plan import PackingPlan, PlanQuotient, unfolded
 from .order.plan_quick import Automorphisms, low_load_packing, quick_packing
-from .paths.effort import PATH_EFFORT, PathEffort
 from .paths.matching import in_rounds
+from .paths.net import PATH_EFFORT, PathEffort
 from .paths.paths import pack_paths
 from .trees.demands import moves_pairs, pairs_of
-from .trees.effort import TREE_EFFORT, TreeEffort
-from .trees.machine import peers_of
+from .trees.machine import TREE_EFFORT, TREES, TreeEffort, Under, peers_of
 from .trees.model import Packing, point_of, tree_depth
-from .trees.task import TREES, Under
 from .trees.trees import pack
-from .unions import packs_union, union_outcome
+
+
+@dataclass(frozen=True, slots=True)
+class UnionPackingEffort(Effort):
+    """Limits of the search for the number of slices."""
+
+    most_jobs: int = setting(600_000, "slices of transfers that one simulation looks at, at most")
+    most_segments: int = setting(256, "slices of the message, at most")
+    worse: float = setting(
+        1.02, "more slices are not tried once the time is this factor above the best"
+    )
+
+
+UNION_PACKING_EFFORT = UnionPackingEffort()
+
+
+def packs_union(problem: Problem) -> bool:
+    """Return True if a problem is a union, and not of flows of equal chunks, which are paths."""
+    collective = problem.collective
+    if collective.kind is not Kind.CUSTOM or problem.sketch is not None:
+        return False
+    if collective.factor != 1 or (not collective.sizes and moves_pairs(collective)):
+        return False
+    return has_union(problem.topology, collective)
+
+
+def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outcome:
+    """Return the trees and paths of the joint solution, in as many slices as each size needs.
+
+    Raises:
+        UserError: a rank is not reached.
+    """
+    plain = _union_schedule(problem)
+    meter.spend(2 * len(plain))
+    tables = prepare(plain)
+    points: list[Point] = []
+    for size in sizes if problem.objective is not Objective.BANDWIDTH else sizes[:1]:
+        if points and meter.over():
+            break
+        us, segments = _in_slices(tables, len(plain), size, meter)
+        point = _union_point(problem, replace(plain, segments=segments), size, us)
+        points.append(point)
+    best = list({point.schedule.segments: point for point in reversed(points)}.values())[::-1]
+    met = problem.objective is Objective.BANDWIDTH and best[0].optimal
+    status = Status.OPTIMAL if met else Status.FEASIBLE
+    return Outcome(status, tuple(best), (best[0].words,))
+
+
+def _union_schedule(problem: Problem) -> Schedule:
+    topology, collective = problem.topology, problem.collective
+    found = joint_union(topology, collective)
+    assert found is not None, "else it was refused"
+    shares, columns = carried_columns(union_carriers(topology, found))
+    return Schedule.from_columns(topology, collective.cut_further(shares), *columns)
+
+
+def _in_slices(tables: Prepared, jobs: int, size: int, meter: Meter) -> tuple[float, int]:
+    """Return the least µs, and the number of slices."""
+
+    def time(segments: int) -> float:
+        meter.spend(2 * jobs * segments)
+        return tables.time(size, segments=segments)
+
+    effort = UNION_PACKING_EFFORT
+    most = min(effort.most_segments, effort.most_jobs // max(1, jobs))
+    return min(doubled(time, most, effort.worse))
+
+
+def _union_point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:
+    topology, collective = problem.topology, problem.collective
+    found, rate = bounds(topology, collective), us_per_byte(schedule)
+    above = float(rate / found.us_per_byte - 1) if found.us_per_byte else 0.0
+    words = (
+        f"trees and paths of the joint solution, {above:.2%} above the bound on the rate: "
+        f"{len(schedule)} transfers, {schedule.segments} slices, {us:.4g} µs at "
+        f"{format_bytes(size)}"
+    )
+    return point_of(
+        schedule, collective.plain(), rate, found.us_per_byte, found.certificate, size, words
+    )
 
 
 @dataclass(frozen=True, slots=True)

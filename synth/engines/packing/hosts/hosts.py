@@ -37,8 +37,8 @@ from ....base.meter import STEPS, Meter
 from ....bounds import bounds
 from ....fabric.hosts import Hosts, hosts_of
 from ....lp.exact_finish import overlay
+from ..trees.machine import REDUCING, TREES
 from ..trees.model import PackedTree, Packing
-from ..trees.task import REDUCING, TREES
 from .search import (
     HOST_EFFORT,
     Choice,
@@ -206,7 +206,6 @@ def _weights_of(choice: Choice, mask: Bools) -> list[tuple[int, Fraction]]:
 
 
 def _merge_equal(shares: ChunkShares) -> ChunkShares:
-    """Equal trees of one root as one share."""
     first: dict[tuple[int | bytes, ...], int] = {}
     weights: dict[int, Fraction] = {}
     for s in range(len(shares)):
@@ -534,7 +533,6 @@ def pack_hosts(
 
 
 def _whole(task: HostTask, shares: ChunkShares) -> tuple[PackedTree, ...] | None:
-    """The trees inside the hosts, and all of it together."""
     hosts = task.hosts
     resources = hosts.machine.resources
     weights = np.array([float(w) for w in shares.weights])

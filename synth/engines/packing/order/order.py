@@ -82,7 +82,6 @@ class Urgency:
 
 
 def _positions(*keys: Ints) -> Ints:
-    """Return the position of each hop in lexicographic order of these keys."""
     position = np.empty(len(keys[0]), np.int64)
     position[np.lexsort(keys[::-1])] = np.arange(len(position))
     return position

@@ -245,8 +245,6 @@ the other, and where queues are long some thirty times (16 ranks of a damaged DG
 
 @dataclass(slots=True)
 class _OrderSearch:
-    """Runs orders on one quotient and keeps the best."""
-
     quotient: PlanQuotient
     message_bytes: int
     trial: OrderLimits

@@ -86,7 +86,6 @@ def quick_packing(
 
 
 def _representatives(collective: Collective, group: Automorphisms) -> list[int]:
-    """Return one chunk of each orbit."""
     images, n = group.images[:, : collective.ranks], collective.ranks
     chunk = np.arange(collective.chunks)
     if len(images) == 1 or collective.kind is Kind.ALLREDUCE:

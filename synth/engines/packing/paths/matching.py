@@ -24,7 +24,7 @@ from ....fabric.fabric import fabric_of
 from ..order.plan_quick import Automorphisms, as_tree, neighbours
 from ..trees.demands import pairs_of
 from ..trees.model import PackedTree, Packing
-from .effort import PATH_EFFORT, PathEffort
+from .net import PATH_EFFORT, PathEffort
 
 Way = tuple[int, ...]
 
@@ -155,7 +155,6 @@ class _Finder:
 def _fewest_conflicts(
     packing: Packing, table: _MessageRoutes, seed: int, effort: PathEffort
 ) -> Rounds | None:
-    """Return the rounds with the fewest conflicts, as few rounds as the rate demands."""
     longest = max(table.hold)
     rate = packing.us_per_byte
     # What rounding the time up to a whole number of rounds costs.

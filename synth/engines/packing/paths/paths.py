@@ -26,14 +26,12 @@ from ....base.engine import Certificate
 from ....base.meter import STEPS, Meter
 from ....bounds import bounds
 from ....bounds.demand import copying_demand
-from ....bounds.flow import priced
-from ....bounds.orbit_prices import TreeFlow, orbit_prices
+from ....bounds.flow import TreeFlow, orbit_prices, priced
 from ....lp.certified import common_denominator
 from ..trees.demands import PairDemand, pairs_of, symmetric
 from ..trees.model import Packing
 from .columns import SplitTask, figures, split, trees_of
-from .effort import PATH_EFFORT, PathEffort
-from .net import PathNet, PathPool, net_of
+from .net import PATH_EFFORT, PathEffort, PathNet, PathPool, net_of
 from .route import (
     PathJob,
     PathPrices,
@@ -149,7 +147,6 @@ def _flow_of(topology: Topology, collective: Collective) -> TreeFlow | None:
 def _optimum(
     task: _PathTask, quick: Routing, target: Fraction, known: bool
 ) -> tuple[list[Split], PathPrices | None]:
-    """Return splits at the best rate found, and prices if the optimum was not known."""
     job, prices = task.job, None
     solvable = len(job.src) <= job.effort.large
     if not known and not task.small and quick.time(job.net) > target:
@@ -195,7 +192,6 @@ def _at_rate(task: _PathTask, quick: Routing, target: Fraction) -> list[Split]:
 
 
 def _near_flow(task: _PathTask, flow: TreeFlow, target: Fraction) -> Routing:
-    """Return whole paths of very many pairs that miss the time of a flow by little."""
     net, best = task.job.net, rounded(task.job, flow)
     most = target * task.job.effort.missed
     if best.time(net) <= most or task.job.meter.over():
@@ -290,7 +286,6 @@ def _quicker(task: _PathTask, quick: Routing, rate: Fraction) -> list[tuple[Spli
 
 
 def _front(net: PathNet, ways: list[tuple[Split, str]]) -> list[tuple[Split, str, Fraction]]:
-    """Return the Pareto front in time, paths and α, the best time first."""
     known = [figures(net, way) for way, _ in ways]
     order = [(x.time, len(way.weight), x.alpha) for x, (way, _) in zip(known, ways, strict=True)]
     kept: list[int] = []

@@ -29,9 +29,8 @@ from weft.dsl.base.arrays import Bools, Floats, Ints, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meter import Meter
-from ....bounds.orbit_prices import TreeFlow
-from .effort import PATH_EFFORT, PathEffort
-from .net import PathNet, PathPool, entries
+from ....bounds.flow import TreeFlow
+from .net import PATH_EFFORT, PathEffort, PathNet, PathPool, entries
 
 _UNIT = float(1 << 30)
 

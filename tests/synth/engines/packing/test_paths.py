@@ -22,7 +22,7 @@ from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.topology import Resource, Topology, gpu, link, switch
 from weft.synth.base.meter import Meter
 from weft.synth.bounds import bounds
-from weft.synth.engines.packing.paths.effort import PATH_EFFORT, PathEffort
+from weft.synth.engines.packing.paths.net import PATH_EFFORT, PathEffort
 from weft.synth.engines.packing.paths.paths import pack_paths
 from weft.synth.engines.packing.trees.demands import moves_pairs, pairs_of
 from weft.synth.engines.packing.trees.model import Packing

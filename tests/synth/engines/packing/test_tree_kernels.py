@@ -11,7 +11,7 @@ from weft.dsl.symmetry.orbits import without_symmetry
 from weft.synth.engines.packing.trees.branchings import edmonds
 from weft.synth.engines.packing.trees.kernels import plant_all
 from weft.synth.engines.packing.trees.machine import TreeMachine
-from weft.synth.engines.packing.trees.pool import Batch
+from weft.synth.engines.packing.trees.search import Batch
 
 Weights = dict[tuple[int, int], float]
 
