@@ -29,7 +29,7 @@ from .network import MaxFlow, network
 from .partition import best_partition, cast_partition, least_cut, plain_partition
 from .reach import SIZES, Reach, reaches
 from .trees import tree_time
-from .words import BandwidthBound, RootedBound, carried, listed, price_words, prices_of
+from .words import BandwidthBound, carried, listed, price_words, prices_of
 
 ROOTED = "schedules that bring every byte to one place and spread it from there"
 
@@ -64,7 +64,7 @@ class Bounds:
     remark: str = ""
     composite: tuple[Composite, ...] = ()
     reach: tuple[Reach, ...] = ()
-    rooted: RootedBound | None = None
+    rooted: BandwidthBound | None = None
 
     def __repr__(self) -> str:
         algbw = "" if self.algbw_GBps is None else f", {float(self.algbw_GBps):.4g} GB/s at most"
@@ -104,7 +104,7 @@ class Bounds:
         def certificate(one: Certificate) -> dict[str, Any]:
             return {"kind": one.kind, "text": one.text, "data": one.data}
 
-        def rooted(one: RootedBound) -> dict[str, Any]:
+        def rooted(one: BandwidthBound) -> dict[str, Any]:
             return {
                 "holds_for": ROOTED,
                 "seconds_per_byte": str(one.us_per_byte / 10**6),
@@ -443,8 +443,7 @@ class _Question:
             "share": str(per_chunk),
         }
         rooted = carried("rooted", text, least * per_chunk, worth, None, data)
-        proof = RootedBound(rooted.us_per_byte, rooted.certificate)
-        return replace(plain, attainable=value, remark=told, rooted=proof)
+        return replace(plain, attainable=value, remark=told, rooted=rooted)
 
     def _any_cut(self) -> BandwidthBound:
         """Custom combining collectives: cuts of hosts, and minimum ones between required pairs."""

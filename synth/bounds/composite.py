@@ -1,8 +1,8 @@
 """Latency before a cut, the time of the cut, and latency after it: T >= a + b·M.
 
 *Windows.* Let X be the links out of a set S of nodes, with a cover of resources r (links among
-them) by multipliers m_r (:mod:`.capacity`), and W the bytes that must cross. A link of X is of use
-only from its head to T less its tail (:mod:`.windows`).
+them) by multipliers m_r (:mod:`.cut`), and W the bytes that must cross. A link of X is of use
+only from its head to T less its tail (:mod:`.distance`).
 The windows of the links of X in r lie within one from their least head to T less their least
 tail; w_r is the sum of the two. So r passes at most b_r·(T - w_r) bytes that count, and W is at
 most the sum of m_r·b_r·(T - w_r). Where T < w_r nothing passes, not less: but T is at least the
@@ -30,8 +30,6 @@ both: something of S must reach every rank outside, and something of every rank 
 The least of store and forward and cut through is taken; where switches compute, legs of casts do
 the former beside transfers that do the latter, so there each head and each tail is the lesser of
 the two. (The idea: packing.md §6, a NIC's busy time and what lies behind the NIC.)
-
-The sets of nodes whose composite bounds are computed: near the tight cut, ranks and hosts.
 """
 
 from __future__ import annotations

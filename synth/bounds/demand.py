@@ -3,8 +3,6 @@
 Copying and reducing collectives have one form. Reducing a chunk from many ranks to one is
 copying it from that one to the many, reversed in time on the reversed machine; so reduce and
 reduce_scatter are described by their duals (``backwards``).
-
-Rank orbits: one rank of each orbit under the machine's symmetries represents all of them.
 """
 
 from __future__ import annotations

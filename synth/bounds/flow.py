@@ -11,19 +11,14 @@ and sums are integers, so no bound depends on the solver being right.
 
 Alltoall where the flow program is large: prices by trees of cheapest paths.
 
-The flow program of :mod:`.flow` has a flow for every source. Where the machine's symmetries move
+The flow program has a flow for every source. Where the machine's symmetries move
 the ranks into few orbits, averaging a solution over the group changes neither its time nor its
 feasibility, so that prices may be constant on orbits of links and one source of every orbit of
 ranks represents all (packing.md §1). The program over shortest-path trees of those sources is
 solved by column generation: prices, cheapest trees, better prices. With many sources,
-multiplicative weights make the first trees (:mod:`.source_trees`), and a small gap is enough. The
+multiplicative weights make the first trees, and a small gap is enough. The
 prices are rounded to integers and evaluated exactly (:func:`judge`), so the bound does not depend
 on the solver.
-
-Cheapest-path trees of the sources of a unicast demand, and prices by multiplicative weights.
-
-Resources and sources count once per orbit of the machine's symmetries; without symmetry every one
-is an orbit. All sources of a call are searched together, in array operations.
 
 The weights: resources that the flow so far uses much become dear, some sources at a time move a
 part of their flow to the trees that are then cheapest, and the mean of the late prices proves the
@@ -381,7 +376,7 @@ _CLOSE = 1e-9
 class TreeFlow:
     """A fractional flow over trees of paths: where the data of each source goes.
 
-    ``into[k, i]`` are the links of tree k of source i (:class:`.source_trees.CheapestTrees`), over
+    ``into[k, i]`` are the links of tree k of source i (:class:`CheapestTrees`), over
     which it sends the part ``share[k, i]``; shape (trees, sources, nodes) and (trees, sources).
     """
 

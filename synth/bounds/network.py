@@ -3,7 +3,7 @@
 A resource whose links all leave one node (or all enter one) is that node's port: the links are
 led through a new vertex, joined to the node by one arc of the resource's bandwidth. Resources of
 other shapes do not limit cuts between vertices; they are left out here, which only makes the
-machine faster, and the bound of a cut is computed with them (:mod:`.capacity`).
+machine faster, and the bound of a cut is computed with them (:mod:`.cut`).
 
 Maximum flows by shortest augmenting paths (Edmonds and Karp 1972), in plain Python.
 

@@ -16,7 +16,7 @@ improved by Dinkelbach's iteration.
 
 Allreduce where switches copy and sum: messages between groups, of which a cast replaces several.
 
-Let p groups hold all ranks. As in :mod:`.partition`, every byte needs at least 2 (p-1) messages
+Let p groups hold all ranks. As above, every byte needs at least 2 (p-1) messages
 from group to group, however it goes: p - 1 until some group has the whole sum, and one more for
 each other group. A cast can be written out as messages that leave every rank with at least as much:
 a sum of k groups' parts for a rank of another group as k messages, a copy to k other groups as k,

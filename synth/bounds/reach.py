@@ -7,7 +7,7 @@ if T - t is at least the α from u to the rank v on which it comes down, and fro
 sums a byte at time t is made of at most A(t) ranks' data, A counting the ranks of X within t of u;
 where copies are made it serves at most B(T - t) ranks, B counting those of Y within T - t by the
 best v. (A byte that is no sum is of one rank; one that is for one rank serves one.) With a cover
-of the links out of X by resources r with multipliers m_r (:mod:`.capacity`), and with A_r and B_r
+of the links out of X by resources r with multipliers m_r (:mod:`.cut`), and with A_r and B_r
 the largest over the links of r,
 
     need · M  <=  sum of m_r · b_r · ∫ A_r(t) · B_r(T - t) dt  =  sum of c_k · max(0, T - w_k),

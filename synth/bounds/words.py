@@ -20,22 +20,17 @@ _SHOWN = 24
 
 
 @dataclass(frozen=True, slots=True)
-class RootedBound:
-    """T/M in µs per byte that no schedule of the kind :data:`ROOTED` is below, and why."""
-
-    us_per_byte: Fraction
-    certificate: Certificate
-
-
-@dataclass(frozen=True, slots=True)
 class BandwidthBound:
-    """The parts of :class:`.bounds.Bounds` that are of bandwidth."""
+    """The parts of :class:`.bounds.Bounds` that are of bandwidth.
+
+    ``rooted``: a larger bound, which only schedules of the kind :data:`.bounds.ROOTED` keep.
+    """
 
     us_per_byte: Fraction
     certificate: Certificate
     attainable: Fraction | None = None
     remark: str = ""
-    rooted: RootedBound | None = None
+    rooted: BandwidthBound | None = None
 
 
 def carried(

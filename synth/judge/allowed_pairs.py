@@ -81,13 +81,7 @@ def off_relays(topology: Topology, sketch: Sketch, starts: Bools) -> Bools:
         mine = np.flatnonzero(starts & (host == home)).tolist()
         free = np.zeros((ranks, ranks), bool)
         for start in mine:
-            free |= _through([r for r in rules if start in r.sources], ranks)
+            named = [_named([r], ranks) for r in rules if start in r.sources]
+            free |= np.logical_and.reduce(named) if named else True  # by all rules
         bad |= away & (host == home)[:, None] & ~free
     return bad
-
-
-def _through(rules: list[Relay], ranks: int) -> Bools:
-    free = np.ones((ranks, ranks), bool)
-    for rule in rules:
-        free &= _named([rule], ranks)
-    return free

@@ -182,9 +182,9 @@ def certified_minimum(
         NothingFound: no answer before the end of ``meter``, or no prices could be made feasible,
             or it has more than ``most_columns`` once its symmetry is used.
     """
-    found = _solve(lp, method, meter, most_columns, PROGRAM_EFFORT)
-    primal = _rational_primal(lp, found.x)
-    best = _best_dual(lp, found.prices, found.value, primal[0] if primal else None)
+    x, prices, value = _solve(lp, method, meter, most_columns, PROGRAM_EFFORT)
+    primal = _rational_primal(lp, x)
+    best = _best_dual(lp, prices, value, primal[0] if primal else None)
     if best is None:
         raise NothingFound("the dual of a linear program could not be made feasible exactly")
     lower, numerators, denominator = best
@@ -192,8 +192,8 @@ def certified_minimum(
     attained, x_numerators, x_denominator = primal or (None, None, 1)
     return Certified(
         lower,
-        found.value,
-        found.x,
+        value,
+        x,
         numerators[:rows],
         numerators[rows:],
         denominator,
@@ -226,23 +226,14 @@ def proved_bound(
 # --- the float solver -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Floats:
-    """Answer of the float solver: solution, prices of the rows, value."""
-
-    x: Floats
-    prices: Floats
-    value: float
-
-
 def _solve(
     lp: LinearProgram,
     method: str,
     meter: Meter | None,
     most_columns: int | None,
     effort: ProgramEffort,
-) -> _Floats:
-    """Solve the quotient by colour refinement where it is much smaller, else the program."""
+) -> tuple[Floats, Floats, float]:
+    """Solution, row prices and value; of the quotient by colour refinement if much smaller."""
     matrix = vstack(lp.a_ub, lp.a_eq)
     right = np.concatenate([lp.b_ub, lp.b_eq])
     rows, n = len(lp.b_ub), lp.columns
@@ -259,7 +250,7 @@ def _solve(
     if small is None:
         return _highs(matrix, right, kind, lp.cost, upper, method, meter)
     at, columns = small.row_at, small.column_at
-    found = _highs(
+    x, prices, value = _highs(
         small.shrink(matrix),
         right[at],
         kind[at],
@@ -268,7 +259,8 @@ def _solve(
         method,
         meter,
     )
-    return _Floats(small.lift_solution(found.x), small.lift_prices(found.prices), found.value)
+    # A solution is constant on colours of columns; prices are shared out among the rows.
+    return x[small.column_of], (prices / small.row_size)[small.row_of], value
 
 
 def _highs(
@@ -279,7 +271,7 @@ def _highs(
     upper: Ints,
     method: str,
     meter: Meter | None,
-) -> _Floats:
+) -> tuple[Floats, Floats, float]:
     high = np.where(upper == UNBOUNDED, np.inf, upper.astype(float))
     floats = matrix.astype(float)
     each = iteration_steps(matrix.nnz)
@@ -303,7 +295,7 @@ def _highs(
     prices = np.zeros(len(right))
     prices[~equal] = result.ub_prices
     prices[equal] = result.eq_prices
-    return _Floats(np.maximum(result.x, 0.0), prices, result.value)
+    return np.maximum(result.x, 0.0), prices, result.value
 
 
 # --- from floats to rationals -----------------------------------------------------------------
@@ -474,14 +466,6 @@ class ColourQuotient:
         kept = matrix[self.row_at]
         shape = (len(self.row_at), len(self.column_at))
         return SparseMatrix.of(shape, kept.row, self.column_of[kept.column], kept.data)
-
-    def lift_solution(self, x: Floats) -> Floats:
-        """A solution of the whole program from one of the quotient."""
-        return np.asarray(x[self.column_of])
-
-    def lift_prices(self, y: Floats) -> Floats:
-        """Row prices of the whole program: those of a colour, shared out among its rows."""
-        return np.asarray((y / self.row_size)[self.row_of])
 
 
 def quotient(

@@ -353,7 +353,8 @@ class SwitchSets:
 
     def _tree(self, cost: Floats, root: int, chosen: frozenset[int], meter: Meter) -> Tree | None:
         """Return the minimum arborescence over all ranks and these switches, useless ones cut."""
-        at = np.array([*range(self.ranks), *sorted(chosen | _switch(root, self.ranks))], np.int64)
+        switches = chosen | {root} if root >= self.ranks else chosen
+        at = np.array([*range(self.ranks), *sorted(switches)], np.int64)
         meter.spend(1 + len(at) ** 2 // STEINER_EFFORT.cells)
         place = int(np.searchsorted(at, root))
         parents = least_parents(cost[np.ix_(at, at)], place)
@@ -405,10 +406,6 @@ def _exchanges(label: Ints, root: int, one: int, other: int, ranks: int) -> bool
     before, after = (np.lexsort((*keys.T, of_root)) for keys in (beside, moved))
     image[before] = after
     return bool((label[np.ix_(image, image)] == label).all()) and int(image[root]) == root
-
-
-def _switch(root: int, ranks: int) -> frozenset[int]:
-    return frozenset([root]) if root >= ranks else frozenset()
 
 
 def _pruned(cost: AnyArray, root: int, parent: dict[int, int], ranks: int) -> Tree:

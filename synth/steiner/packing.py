@@ -8,8 +8,8 @@ lead away; roots are ranks, and switches that turn sums round. All trees share t
 
 Symmetries of the machine move trees to trees, so it is solved over orbits: of roots that are images
 of each other one is enough, and loads are averages over orbits of links (packing.md §1). Prices of
-the program find cheaper trees (:mod:`.tree`) until there is none. The end is exact: the weights are
-rational and checked in integers.
+the program find cheaper trees (:class:`.graph.SwitchSets`) until there is none. The end is exact:
+the weights are rational and checked in integers.
 """
 
 from __future__ import annotations
@@ -207,7 +207,8 @@ class _TreeColumns:
         width = np.array(self.width, float)
         for price in (1.0 / width, np.ones(len(width))):
             self._price(price / self.size, None)
-        if not self._spans():
+        found = {c.family for c in self.columns}
+        if not any({2 * k, 2 * k + 1} <= found for k in range(len(self.roots))):
             return None
         self._price(1.0 / width / self.size, None, plain=True)
         best, bound = None, 0.0
@@ -228,10 +229,6 @@ class _TreeColumns:
             if self.meter.over():
                 break
         return self._exact()
-
-    def _spans(self) -> bool:
-        found = {c.family for c in self.columns}
-        return any({2 * k, 2 * k + 1} <= found for k in range(len(self.roots)))
 
     def _price(
         self, row: Floats, families: Floats | None, *, plain: bool = False, every: bool = False

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.topology import Topology
-    from weft.synth.bounds import Bounds, RootedBound
+    from weft.synth.bounds import BandwidthBound, Bounds
 
 
 def run(args: BoundFlags, console: Console) -> int:
@@ -170,7 +170,7 @@ def _beyond(bound: Bounds, text: str) -> str:
     return f"moreover: {text[len(said) :].lstrip('. ')}" if text.startswith(said) else text
 
 
-def _rooted(one: RootedBound) -> str:
+def _rooted(one: BandwidthBound) -> str:
     """Return the bound that holds for some schedules only."""
     return f"at least {rounded(one.us_per_byte * 10**6)} ps/B for {ROOTED}: {one.certificate.text}"
 

@@ -3,8 +3,6 @@
 First the rate: packings of the highest throughput, which meet their bound where one is known. Then
 the time: for each message size, the packing, number of slices and order that are fastest in a
 simulation of its orbits. For small messages, trees of least latency are candidates too.
-
-Schedules of custom collectives that are unions of standard ones, from their joint solution.
 """
 
 from __future__ import annotations
@@ -36,7 +34,14 @@ from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_tables import Prepared, prepare
 from ...time.schedule_time import simulate
 from ...time.slices import doubled
-from .casts.search import OnMachine, cast_points, casts_help, forwarding, outcome_on_machine
+from .casts.search import (
+    CastEffort,
+    OnMachine,
+    cast_points,
+    casts_help,
+    forwarding,
+    outcome_on_machine,
+)
 from .hosts.hosts import pack_hosts
 from .hosts.search import HOST_EFFORT, HostEffort
 from .order.order_search import ORDER_EFFORT, OrderEffort, OrderLimits, Planned, quickest, summary
@@ -50,19 +55,8 @@ from .trees.machine import TREE_EFFORT, TREES, TreeEffort, Under, peers_of
 from .trees.model import Packing, point_of, tree_depth
 from .trees.trees import pack
 
-
-@dataclass(frozen=True, slots=True)
-class UnionPackingEffort(Effort):
-    """Limits of the search for the number of slices."""
-
-    most_jobs: int = setting(600_000, "slices of transfers that one simulation looks at, at most")
-    most_segments: int = setting(256, "slices of the message, at most")
-    worse: float = setting(
-        1.02, "more slices are not tried once the time is this factor above the best"
-    )
-
-
-UNION_PACKING_EFFORT = UnionPackingEffort()
+UNION_EFFORT = CastEffort(most_jobs=600_000, most_segments=256)
+"""Limits of the search for the number of slices of unions."""
 
 
 def packs_union(problem: Problem) -> bool:
@@ -112,7 +106,7 @@ def _in_slices(tables: Prepared, jobs: int, size: int, meter: Meter) -> tuple[fl
         meter.spend(2 * jobs * segments)
         return tables.time(size, segments=segments)
 
-    effort = UNION_PACKING_EFFORT
+    effort = UNION_EFFORT
     most = min(effort.most_segments, effort.most_jobs // max(1, jobs))
     return min(doubled(time, most, effort.worse))
 

@@ -316,12 +316,10 @@ def outcome_on_machine(problem: Problem, plain: Outcome) -> Outcome:
     told = {point.words: f"{WORDS}{point.words}" for point in plain.points if point.words}
     statements = tuple(told.get(line, line) for line in plain.statements)
     status = plain.status
-    if status is Status.OPTIMAL and not _optimal(problem, points):
+    if problem.objective is not Objective.TIME:
+        optimal = all(point.bandwidth_optimal for point in points)
+    else:
+        optimal = any(meets_bound(point, problem) for point in points)
+    if status is Status.OPTIMAL and not optimal:
         status = Status.FEASIBLE
     return replace(plain, status=status, points=points, statements=statements)
-
-
-def _optimal(problem: Problem, points: tuple[Point, ...]) -> bool:
-    if problem.objective is not Objective.TIME:
-        return all(point.bandwidth_optimal for point in points)
-    return any(meets_bound(point, problem) for point in points)

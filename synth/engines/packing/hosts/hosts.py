@@ -14,8 +14,6 @@ Combine trees over hosts with trees inside them; in arrays, since there are a mi
 A *share* is a fraction of a chunk that has one tree over hosts. The shares that enter a GPU are
 laid out side by side on an interval; the trees of that GPU inside its host cut the interval, and
 possibly a share: a *piece* of a share takes the same tree inside every host.
-
-Trees between hosts: the fraction of each chunk that enters a host, per entry GPU and source.
 """
 
 from __future__ import annotations

@@ -87,29 +87,37 @@ def _positions(*keys: Ints) -> Ints:
     return position
 
 
-def critical_path(u: Urgency) -> TransferOrder:
-    """The longest tail first, whatever the slice: for small messages."""
-    return TransferOrder("cp", _positions(-u.tail, u.shift, u.tree), 0)
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """The hop of the least first key first, then of the second, …; a minus means the greatest.
+
+    ``by_slice``: slice after slice; else whatever the slice.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    by_slice: bool = True
+
+    def __call__(self, u: Urgency) -> TransferOrder:
+        """The order for so many slices."""
+        keys = [-getattr(u, k[1:]) if k[0] == "-" else getattr(u, k) for k in self.keys]
+        return TransferOrder(self.name, _positions(*keys), len(u.tail) if self.by_slice else 0)
 
 
-def slice_first(u: Urgency) -> TransferOrder:
-    """Slice after slice, in each the longest tail first: for large messages."""
-    return TransferOrder("seg-cp", _positions(-u.tail, u.shift, u.tree), len(u.tail))
+critical_path = KeyRule("cp", ("-tail", "shift", "tree"), by_slice=False)
+"""For small messages."""
 
+slice_first = KeyRule("seg-cp", ("-tail", "shift", "tree"))
+"""For large messages."""
 
-def rotation(u: Urgency) -> TransferOrder:
-    """Slice after slice; in each, all ranks send to their next, then to their second next, …."""
-    return TransferOrder("seg-rot", _positions(u.shift, -u.tail, u.tree), len(u.tail))
+rotation = KeyRule("seg-rot", ("shift", "-tail", "tree"))
+"""All ranks send to their next, then to their second next, …."""
 
+turns = KeyRule("turns", ("turn", "-tail", "shift", "tree"))
+"""The trees alternate."""
 
-def turns(u: Urgency) -> TransferOrder:
-    """Slice after slice; in each, the trees alternate."""
-    return TransferOrder("turns", _positions(u.turn, -u.tail, u.shift, u.tree), len(u.tail))
-
-
-def longest_first(u: Urgency) -> TransferOrder:
-    """Slice after slice; in each, the hops that occupy their resources longest come first."""
-    return TransferOrder("long", _positions(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
+longest_first = KeyRule("long", ("-hold", "-tail", "shift", "tree"))
+"""Hops that occupy their resources longest come first."""
 
 
 def as_listed(u: Urgency) -> TransferOrder:
@@ -166,8 +174,7 @@ def shaken(rule: Rule, u: Urgency, rng: np.random.Generator, noise: float) -> Tr
     """Return a rule with tails perturbed by random factors of about 1 + noise."""
     wrong = u.tail * np.exp(noise * rng.standard_normal(len(u.tail)))
     tail = np.rint(wrong).astype(np.int64)
-    seen = Urgency(tail, u.shift, u.tree, u.turn, u.hold, u.whole, u.slices)
-    return rule(seen)
+    return rule(replace(u, tail=tail))
 
 
 RUNS = (slice_first, rotation)

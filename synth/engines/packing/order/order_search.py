@@ -1,6 +1,6 @@
 """Search for the fastest plan of a message: the packing, the number of slices, the order.
 
-All simulated runs are of the quotient (:mod:`.plan_quotient`), so that a thousand equivalent ranks
+All simulated runs are of the quotient (:mod:`.plan`), so that a thousand equivalent ranks
 cost as much as one. Where images of a hop share resources, the time found is only an estimate; the
 final time is the simulator's.
 """

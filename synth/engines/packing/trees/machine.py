@@ -354,7 +354,7 @@ class TreeTask:
         orbits: the group under which templates are multiplied.
         machines: forwards, or turned for reductions, or both for allreduce.
         resources: the resource orbits.
-        families: those that trees are wanted for; see :mod:`.pool`.
+        families: those that trees are wanted for; see :mod:`.search`.
         chunks: the chunk of each of ``families`` (those of the representatives).
         joint: allreduce: the shares of the roots are free, both directions have the same.
         bound: chunks per GB/s that no packing beats; ``certificate`` says why.
@@ -383,7 +383,7 @@ class TreeTask:
         under: Under | None = None,
         effort: TreeEffort = TREE_EFFORT,
     ) -> TreeTask:
-        """The task of a plain collective, with its proved bound; ``peers`` as in :mod:`.peers`.
+        """The task of a plain collective, with its proved bound; ``peers`` as in :func:`few_peers`.
 
         ``alike``: roots that a symmetry maps to each other have trees that it maps to each other.
         ``under``: what a sketch leaves.

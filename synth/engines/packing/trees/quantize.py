@@ -1,6 +1,6 @@
 """Round unequal fractions to a grid of equal chunks, for runtimes without unequal chunks.
 
-Largest remainder, chunk by chunk (:func:`.shares.largest_remainder`). The finest grid is not
+Largest remainder, chunk by chunk (:func:`largest_remainder`). The finest grid is not
 always the best one: 28 equal shares fit a grid of 28 and not one of 1024. So several
 grids are tried, those that overload a fraction least, and the least loaded schedule is kept. The
 loss is reported exactly.

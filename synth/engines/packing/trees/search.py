@@ -20,6 +20,7 @@ weights of a family sum to one share.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import field, replace
 from fractions import Fraction
 from math import lcm
@@ -187,21 +188,23 @@ class Master:
     inc: Floats
     meter: Meter
 
-    def best(self, columns: Columns) -> Weights:
+    def best(self, columns: Columns, meter: Meter | None = None) -> Weights:
         """The least congestion that these trees attain; prices of resources sum to 1.
+
+        Without a ``meter`` the work is counted and not limited.
 
         Raises:
             NothingFound: the solver gave up, or a family has no tree.
         """
-        found = self._least(columns, Meter(sys.maxsize, self.meter.stopped, self.meter))
-        if isinstance(found, str):
-            raise NothingFound(f"packing trees: the linear program was not solved: {found}")
-        return found
-
-    def affordable(self, columns: Columns) -> Weights | None:
-        """The same, or None where it takes more work than is left."""
-        found = self._least(columns, self.meter)
-        return None if isinstance(found, str) else found
+        meter = meter or Meter(sys.maxsize, self.meter.stopped, self.meter)
+        found = self._program(columns).least(method="highs-ds", meter=meter)
+        if found.status != OPTIMAL or found.x is None:
+            raise NothingFound(f"packing trees: the linear program was not solved: {found.message}")
+        prices = np.maximum(-found.ub_prices, 0)
+        order = distinct_values(self.families)
+        worth = np.zeros(int(order.max()) + 1)
+        worth[order] = found.eq_prices[: len(order)]
+        return Weights(found.x[: len(columns)], found.value, prices / prices.sum(), worth)
 
     def cheapest(self, columns: Columns, cost: Floats, congestion: float) -> Floats | None:
         """Weights of the least total cost within a congestion, a vertex; None if there are none,
@@ -211,27 +214,12 @@ class Master:
             return None
         return found.x[: len(columns)]
 
-    def _least(self, columns: Columns, meter: Meter) -> Weights | str:
-        """The best weights, or why there are none."""
-        found = self._program(columns).least(method="highs-ds", meter=meter)
-        if found.status != OPTIMAL or found.x is None:
-            return found.message
-        prices = np.maximum(-found.ub_prices, 0)
-        order = self._order
-        worth = np.zeros(int(order.max()) + 1)
-        worth[order] = found.eq_prices[: len(order)]
-        return Weights(found.x[: len(columns)], found.value, prices / prices.sum(), worth)
-
-    @property
-    def _order(self) -> Ints:
-        return distinct_values(self.families)
-
     def _program(self, columns: Columns) -> Congestion:
         from scipy.sparse import csr_array  # takes 100 ms to load
 
         used = csr_array(columns.trees.loads.T.astype(float))
         used.data *= np.repeat(self.inc, np.diff(used.indptr))
-        order = self._order
+        order = distinct_values(self.families)
         family = np.searchsorted(order, columns.family)
         if self.joint:
             share = np.arange(len(order)) % (len(order) // 2)
@@ -320,8 +308,10 @@ class TreeSearch:
                 return found
 
         def better() -> WeightedTrees | None:
-            weights = self.master.affordable(pool.columns())
-            return None if weights is None else WeightedTrees(limit, pool.columns(), weights)
+            with suppress(NothingFound):  # it takes more work than is left
+                columns = pool.columns()
+                return WeightedTrees(limit, columns, self.master.best(columns, self.meter))
+            return None
 
         last_found = generate(
             found,
