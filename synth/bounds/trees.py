@@ -74,19 +74,15 @@ def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fractio
     size, unit, exact = as_small_integers(topology.capacities())
     if not exact:
         return None
-    load = _loads(topology, [h.route for h in hops])
+    held = map(fabric_of(topology).times_held, (h.route for h in hops))
+    # How often a hop loads a link or a shared resource: (resource, hop, times).
+    cells = [(row, h, times) for h, one in enumerate(held) for row, times in one.items()]
+    table = np.array(cells, np.int64).reshape(-1, 3)
+    load = table[:, 0], table[:, 1], table[:, 2]
     try:
         return certified_minimum(_program(n, ends, load, size), meter=effort.program_meter()), unit
     except WeftError:
         return None
-
-
-def _loads(topology: Topology, routes: list[tuple[int, ...]]) -> tuple[Ints, Ints, Ints]:
-    """Entries (resource, hop, times): how often a hop loads a link or a shared resource."""
-    held = map(fabric_of(topology).times_held, routes)
-    cells = [(row, h, times) for h, one in enumerate(held) for row, times in one.items()]
-    table = np.array(cells, np.int64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
 
 
 def _program(n: int, ends: Ints, load: tuple[Ints, Ints, Ints], size: Ints) -> LinearProgram:

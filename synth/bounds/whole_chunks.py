@@ -182,21 +182,18 @@ class _ChunkBounds:
 
         Of several the one that most hops hold: the fewer resources, the larger the bound.
         """
-        slowest = [self._slowest(h) for h in doors.tolist()]
+        m, slowest = self.machine, list[dict[int, int]]()
+        for hop in doors.tolist():
+            mine = slice(int(m.first[hop]), int(m.first[hop + 1]))
+            most = int(m.hold[mine].max())
+            holds = zip(m.resource[mine].tolist(), m.hold[mine].tolist(), strict=True)
+            slowest.append({r: most for r, t in holds if t == most})
         shared = Counter(one for holds in slowest for one in holds)
         found: dict[int, int] = {}
         for holds in slowest:
             one = max(holds, key=lambda r: (shared[r], -r))
             found[one] = min(found.get(one, holds[one]), holds[one])
         return found
-
-    def _slowest(self, hop: int) -> dict[int, int]:
-        m = self.machine
-        mine = slice(int(m.first[hop]), int(m.first[hop + 1]))
-        most = int(m.hold[mine].max())
-        return {
-            int(r): most for r, t in zip(m.resource[mine], m.hold[mine], strict=True) if t == most
-        }
 
     def _tail(
         self, distance: Floats, wanting: Ints, doors: Ints, held: dict[int, int]

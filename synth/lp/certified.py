@@ -487,15 +487,11 @@ def quotient(
         if seen[1] > effort.quotient_share * len(columns):
             return None
         if seen == counts:
-            return _classes(rows, columns)
+            _, row_at, row_of, row_size = np.unique(rows, True, True, True)
+            _, column_at, column_of, column_size = np.unique(columns, True, True, True)
+            return ColourQuotient(row_of, column_of, row_at, column_at, row_size, column_size)
         counts = seen
     return None
-
-
-def _classes(rows: Words, columns: Words) -> ColourQuotient:
-    _, row_at, row_of, row_size = np.unique(rows, True, True, True)
-    _, column_at, column_of, column_size = np.unique(columns, True, True, True)
-    return ColourQuotient(row_of, column_of, row_at, column_at, row_size, column_size)
 
 
 def _start(keys: Any, salt: int) -> Words:

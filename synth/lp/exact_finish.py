@@ -139,7 +139,13 @@ def near(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[F
     if unit is None or unit > _GRID**2:
         unit = _GRID
     whole = [Fraction(int(n), unit) for n in np.rint(x * unit)]
-    wanted = list(demand) if demand else _shares(whole, family)
+    wanted = list(demand or ())
+    if not demand:  # of each pair the share of the first, scaled so that all add up to 1
+        total = [Fraction(0)] * (int(family.max()) + 1)
+        for k, w in zip(family.tolist(), whole, strict=True):
+            total[k] += w
+        everything = sum(total[::2], Fraction(0))
+        wanted = [total[k - k % 2] / everything for k in range(len(total))]
     for k in distinct_values(family).tolist():
         mine = np.flatnonzero(family == k).tolist()
         most = max(mine, key=lambda t: whole[t])
@@ -171,15 +177,6 @@ def overlay(
             j += 1
             b = right[j][1] if j < len(right) else b
     return pieces
-
-
-def _shares(whole: list[Fraction], family: Ints) -> list[Fraction]:
-    """Fraction of each pair of families: that of the first one, scaled so that all add up to 1."""
-    total = [Fraction(0)] * (int(family.max()) + 1)
-    for k, w in zip(family.tolist(), whole, strict=True):
-        total[k] += w
-    everything = sum(total[::2], Fraction(0))
-    return [total[k - k % 2] / everything for k in range(len(total))]
 
 
 def _multiples(x: Floats) -> list[Fraction] | None:

@@ -31,7 +31,7 @@ from ...frontier.objective import sizes_of
 from ...joint.carried import carried_columns
 from ...joint.union import has_union, joint_union, union_carriers
 from ...judge.allowed_pairs import orbits_for, same_for_all
-from ...time.schedule_tables import Prepared, prepare
+from ...time.schedule_tables import prepare
 from ...time.schedule_time import simulate
 from ...time.slices import doubled
 from .casts.search import (
@@ -75,40 +75,29 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     Raises:
         UserError: a rank is not reached.
     """
-    plain = _union_schedule(problem)
+    topology, collective = problem.topology, problem.collective
+    found = joint_union(topology, collective)
+    assert found is not None, "else it was refused"
+    shares, columns = carried_columns(union_carriers(topology, found))
+    plain = Schedule.from_columns(topology, collective.cut_further(shares), *columns)
     meter.spend(2 * len(plain))
-    tables = prepare(plain)
-    points: list[Point] = []
+    tables, points = prepare(plain), list[Point]()
+    most = min(UNION_EFFORT.most_segments, UNION_EFFORT.most_jobs // max(1, len(plain)))
+
+    def time(segments: int) -> float:
+        meter.spend(2 * len(plain) * segments)
+        return tables.time(size, segments=segments)
+
     for size in sizes if problem.objective is not Objective.BANDWIDTH else sizes[:1]:
         if points and meter.over():
             break
-        us, segments = _in_slices(tables, len(plain), size, meter)
+        us, segments = min(doubled(time, most, UNION_EFFORT.worse))
         point = _union_point(problem, replace(plain, segments=segments), size, us)
         points.append(point)
     best = list({point.schedule.segments: point for point in reversed(points)}.values())[::-1]
     met = problem.objective is Objective.BANDWIDTH and best[0].optimal
     status = Status.OPTIMAL if met else Status.FEASIBLE
     return Outcome(status, tuple(best), (best[0].words,))
-
-
-def _union_schedule(problem: Problem) -> Schedule:
-    topology, collective = problem.topology, problem.collective
-    found = joint_union(topology, collective)
-    assert found is not None, "else it was refused"
-    shares, columns = carried_columns(union_carriers(topology, found))
-    return Schedule.from_columns(topology, collective.cut_further(shares), *columns)
-
-
-def _in_slices(tables: Prepared, jobs: int, size: int, meter: Meter) -> tuple[float, int]:
-    """Return the least µs, and the number of slices."""
-
-    def time(segments: int) -> float:
-        meter.spend(2 * jobs * segments)
-        return tables.time(size, segments=segments)
-
-    effort = UNION_EFFORT
-    most = min(effort.most_segments, effort.most_jobs // max(1, jobs))
-    return min(doubled(time, most, effort.worse))
 
 
 def _union_point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:

@@ -124,7 +124,11 @@ def _route(wanted: TreeDemand) -> RoutedTrees | None:
         this = replace(wanted, free=free)
         found = search(this, relay=relay, level=level, passes=passes)
         if found is not None and found.congestion > effort.enough and wanted.groups > effort.few:
-            waves = _waves(wanted, found)
+            # Trees from few narrow hosts grow in turns: one turn loads a resource less. Where
+            # roots can move away, whole trees are fine enough.
+            narrow = _narrow(wanted, found)
+            few = not wanted.free and len(narrow) <= effort.many
+            waves = np.where(few & np.isin(found.tree_set.roots, narrow), effort.waves, 1)
             if waves.max() > 1:
                 finer = replace(wanted, waves=waves, free=free)
                 again = search(finer, relay=relay, level=level)
@@ -151,17 +155,6 @@ def _narrow(wanted: TreeDemand, found: RoutedTrees) -> Ints:
     part = loads[:, np.flatnonzero(busy)].max(axis=1).toarray().ravel() * wanted.weights
     much = part > wanted.task.effort.coarse * wanted.room[busy].min()
     return distinct_values(found.tree_set.roots[much])
-
-
-def _waves(wanted: TreeDemand, found: RoutedTrees) -> Ints:
-    """Trees from narrow hosts grow in turns: one turn loads a resource less.
-
-    Where many hosts are narrow, or roots can move away, whole trees are fine enough.
-    """
-    narrow, effort = _narrow(wanted, found), wanted.task.effort
-    if wanted.free or len(narrow) > effort.many:
-        narrow = narrow[:0]
-    return np.where(np.isin(found.tree_set.roots, narrow), effort.waves, 1)
 
 
 def _finer(
@@ -438,19 +431,15 @@ class _DirectionHops:
         place = np.empty(len(key), np.int64)
         place[order] = ends - size[order] - before
         self.place = place.reshape(hosts, shares).T
-        self.total = np.bincount(key, minlength=len(self.inside.span)).astype(np.int64)
-        self.total[:] = 0
-        np.add.at(self.total, key, size)
+        total = np.zeros(len(self.inside.span), np.int64)
+        np.add.at(total, key, size)
         self.size = whole
-        self.limits = self._limits()
-
-    def _limits(self) -> Ints:
-        """Return the end of each tree of a rank but the last, shape (ranks, most - 1)."""
-        found = np.full((len(self.inside.span), self.inside.most - 1), np.iinfo(np.int64).max)
+        # The end of each tree of a rank but the last, shape (ranks, most - 1).
+        ends = (len(self.inside.span), self.inside.most - 1)
+        self.limits = np.full(ends, np.iinfo(np.int64).max)
         for r, (a, b) in enumerate(self.inside.span.tolist()):
             for k in range(a, b - 1):
-                found[r, k - a] = round(self.inside.until[k] * int(self.total[r]))
-        return found
+                self.limits[r, k - a] = round(self.inside.until[k] * int(total[r]))
 
     def cuts(self) -> list[tuple[int, int]]:
         """Shares and where in them trees inside some host end."""

@@ -241,7 +241,10 @@ def choose(
     the program is too large or was not solved.
     """
     loads = loads_of(tried, wanted.graphs[0], len(wanted.room))
-    first = _distinct(loads, family)
+    # The first of all trees of one family that load the resources alike.
+    mark = loads @ np.random.default_rng(0).random((loads.shape[1], 2))
+    keys = np.column_stack([family, np.round(mark, 9)])
+    first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
     if len(first) > wanted.task.effort.largest_program:
         return None
     tried, family, loads = tried.take(first), family[first], loads[first]
@@ -254,14 +257,6 @@ def choose(
     values = np.array([float(w) for w in weights])
     congestion = float(((loads.T @ values + wanted.base) / wanted.room).max())
     return Choice(tried.take(used), tuple(weights[i] for i in used), congestion)
-
-
-def _distinct(loads: Any, family: Ints) -> Ints:
-    """The first of all trees of one family that load the resources alike."""
-    rng = np.random.default_rng(0)
-    mark = loads @ rng.random((loads.shape[1], 2))
-    keys = np.column_stack([family, np.round(mark, 9)])
-    return np.sort(np.unique(keys, axis=0, return_index=True)[1])
 
 
 def _solve(

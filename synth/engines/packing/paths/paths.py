@@ -246,19 +246,14 @@ def _free_pairs(task: _PathTask, whole: Routing, target: Fraction, most: int) ->
         room = room_of(net, target, 1)
         for crowded in (whole.load > room, whole.load > effort.crowded * room):
             free = np.zeros(pairs, bool)
-            free[whole.pair[_crossing(net, whole, crowded)]] = True
+            # Paths that load one of these resource orbits.
+            full = np.add.reduceat(crowded[net.graph[4]].astype(np.int64), net.graph[3][:-1]) > 0
+            inside = np.arange(whole.links.shape[1]) < whole.length[:, None]
+            free[whole.pair[(full[whole.links] & inside).any(axis=1)]] = True
             if 0 < free.sum() <= most:
                 yield free
     if pairs <= most:
         yield np.ones(pairs, bool)
-
-
-def _crossing(net: PathNet, routing: Routing, resources: Bools) -> Bools:
-    """Return a mask of the paths that load one of these resource orbits."""
-    resource_start, resource = net.graph[3], net.graph[4]
-    links = np.add.reduceat(resources[resource].astype(np.int64), resource_start[:-1]) > 0
-    inside = np.arange(routing.links.shape[1]) < routing.length[:, None]
-    return np.asarray((links[routing.links] & inside).any(axis=1))
 
 
 def _coarser(task: _PathTask, quick: Routing, target: Fraction, mended: Split) -> list[Split]:

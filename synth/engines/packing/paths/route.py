@@ -301,7 +301,8 @@ def _along(
         length[left] += 1
         node[left] = net.tail[link]
         left = left[node[left] != src[left]]
-    links = _turned(back, length)
+    at = length[:, None] - 1 - np.arange(back.shape[1])  # from their beginnings
+    links = np.where(at >= 0, np.take_along_axis(back, np.maximum(at, 0), axis=1), 0)
     load = load_of(net, links, length, np.ones(len(pair), np.int64))
     return Routing(1, pair, links, length, load.astype(np.int64))
 
@@ -318,9 +319,3 @@ def _drawn(flow: TreeFlow, source: Ints, seed: int) -> Ints:
     even = (place + rng.random(share.shape[1])[source]) / size[source]
     # The sums of floats may end below the last draw.
     return np.asarray(np.minimum((share[:, source] < even).sum(axis=0), len(share) - 1))
-
-
-def _turned(back: Ints32, length: Ints) -> Ints32:
-    """Paths that were written from their ends, from their beginnings."""
-    at = length[:, None] - 1 - np.arange(back.shape[1])
-    return np.where(at >= 0, np.take_along_axis(back, np.maximum(at, 0), axis=1), 0)

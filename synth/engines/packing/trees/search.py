@@ -254,12 +254,6 @@ class WeightedTrees:
             self, weights=replace(self.weights, congestion=self.weights.congestion * factor)
         )
 
-    def with_weights(self, x: Floats, congestion: float, vertex: bool) -> WeightedTrees:
-        """The trees that other weights use, with these."""
-        used = np.flatnonzero(x > 0)
-        weights = Weights(x[used], congestion, self.weights.prices, self.weights.worth)
-        return WeightedTrees(self.limit, self.columns.take(used), weights, vertex)
-
 
 @dataclass(eq=False)
 class TreeSearch:
@@ -461,7 +455,9 @@ def sparser(search: TreeSearch, found: WeightedTrees, slack: float) -> WeightedT
         if int((x > 0).sum()) < fewest:
             best, fewest = x, int((x > 0).sum())
     congestion = limit if slack else found.weights.congestion
-    return found.with_weights(best, congestion, vertex=not slack)
+    used = np.flatnonzero(best > 0)
+    weights = replace(found.weights, x=best[used], congestion=congestion)
+    return WeightedTrees(found.limit, columns.take(used), weights, vertex=not slack)
 
 
 def natural_copies(search: TreeSearch, weights: Weights) -> int:
