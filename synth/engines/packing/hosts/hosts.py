@@ -435,8 +435,8 @@ class _DirectionHops:
         np.add.at(total, key, size)
         self.size = whole
         # The end of each tree of a rank but the last, shape (ranks, most - 1).
-        ends = (len(self.inside.span), self.inside.most - 1)
-        self.limits = np.full(ends, np.iinfo(np.int64).max)
+        shape = len(self.inside.span), self.inside.most - 1
+        self.limits = np.full(shape, np.iinfo(np.int64).max)
         for r, (a, b) in enumerate(self.inside.span.tolist()):
             for k in range(a, b - 1):
                 self.limits[r, k - a] = round(self.inside.until[k] * int(total[r]))
