@@ -304,7 +304,8 @@ class _Question:
             "spent": str(spent),
             "worth_GBps": str(worth),
         }
-        return _larger(found, carried("union", text, spent, worth, self.of_message, data))
+        larger = carried("union", text, spent, worth, self.of_message, data)
+        return larger if larger.us_per_byte > found.us_per_byte else found
 
     def _copying(self, demand: ClassDemand) -> BandwidthBound:
         if not demand.classes:
@@ -490,10 +491,6 @@ class _Question:
                 for us, line in of_cut(machine, turned, side, wants, latency, effort):
                     found += [line.composite(topology, us, self.of_message)] if us else []
         return envelope((one for one in found if one.us), latency, flow.us_per_byte)
-
-
-def _larger(one: BandwidthBound, other: BandwidthBound) -> BandwidthBound:
-    return other if other.us_per_byte > one.us_per_byte else one
 
 
 def _edmonds(topology: Topology, demand: ClassDemand) -> bool:

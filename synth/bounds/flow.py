@@ -314,21 +314,15 @@ def _gathered(before: Ints, need: Ints) -> tuple[Ints, Ints]:
     return parent, behind.reshape(rows, n)
 
 
-@dataclass(frozen=True, eq=False)
-class WeightedPrices:
-    """Prices per orbit, the time that they prove (up to rounding), and the trees that were seen."""
-
-    price: Floats
-    proved: float
-    trees: list[CheapestTrees]
-
-
-def prices_by_weights(machine: SourceTrees, effort: BoundEffort) -> WeightedPrices:
-    """Prices after some phases of multiplicative weights, and the trees of the last phases."""
+def prices_by_weights(
+    machine: SourceTrees, effort: BoundEffort
+) -> tuple[Floats, float, list[CheapestTrees]]:
+    """Prices per orbit after some phases of multiplicative weights, the time that they prove (up to
+    rounding), and the trees of the last phases."""
     width, sources = machine.GBps, len(machine.source)
     trees = [machine.cheapest(1.0 / width)]
     flow = trees[0].load.astype(float)
-    best, mean = WeightedPrices(1.0 / width, 0.0, trees), np.zeros(len(width))
+    best, mean = (1.0 / width, 0.0), np.zeros(len(width))
     steepness, rng = effort.weight_steepness, np.random.default_rng(0)
     for phase in range(effort.weight_phases):
         price, paid = np.zeros(len(width)), np.zeros(sources)
@@ -348,11 +342,11 @@ def prices_by_weights(machine: SourceTrees, effort: BoundEffort) -> WeightedPric
         also = machine.cheapest(mean)
         trees += [CheapestTrees(load, paid, into), also]
         proved = float(also.paid.sum()) / float(width @ mean)
-        if proved > best.proved:
-            best = WeightedPrices(mean.copy(), proved, trees)
-        gap = float((flow.sum(axis=0) / width).max()) / best.proved - 1.0
+        if proved > best[1]:
+            best = mean.copy(), proved
+        gap = float((flow.sum(axis=0) / width).max()) / best[1] - 1.0
         steepness = max(steepness, 2.0 * np.log(len(width) + 1) / max(gap, effort.price_gap))
-    return WeightedPrices(best.price, best.proved, trees[-effort.weight_trees :])
+    return *best, trees[-effort.weight_trees :]
 
 
 def _step(use: Floats, change: Floats, steepness: float) -> float:
@@ -409,8 +403,7 @@ def orbit_prices(
     best, proved, seen = 1.0 / width, 0.0, list[CheapestTrees]()
     attained, close = Fraction(0), effort.price_gap if many else _CLOSE
     if many:
-        start = prices_by_weights(machine, effort)
-        best, proved, seen = start.price, start.proved, start.trees
+        best, proved, seen = prices_by_weights(machine, effort)
     price, shares = best, np.zeros((0, len(machine.source)))
     for _ in range(effort.price_rounds):
         # Halfway to the best prices, where there are many: the program's own jump about.

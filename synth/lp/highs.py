@@ -99,7 +99,8 @@ def solve_lp(
     columns, nothing = len(cost), np.zeros(0)
     right = nothing if b_ub is None else np.asarray(b_ub, float)
     equal = nothing if b_eq is None else np.asarray(b_eq, float)
-    matrix = vstack(_rows(a_ub, columns), _rows(a_eq, columns))
+    none = SparseMatrix.empty(0, columns)
+    matrix = vstack(*(none if x is None else SparseMatrix.given(x) for x in (a_ub, a_eq)))
     limits = np.empty((columns, 2))
     limits[:] = np.array(bounds, float)
     program = RowProgram.of(
@@ -115,10 +116,6 @@ def solve_lp(
         found = _elsewhere(program, METHODS[method], iterations, listener)
     prices = found.prices[: len(right)], found.prices[len(right) :]
     return Solved(found.end, found.message, found.x, found.value, *prices, found.iterations)
-
-
-def _rows(matrix: Any, columns: int) -> SparseMatrix:
-    return SparseMatrix.empty(0, columns) if matrix is None else SparseMatrix.given(matrix)
 
 
 def _elsewhere(

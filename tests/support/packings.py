@@ -18,7 +18,8 @@ from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
 from weft.synth.engines.packing.order.plan import PackingPlan
 from weft.synth.engines.packing.order.plan_quick import (
-    Automorphisms,
+    Group,
+    identity,
     quick_packing,
 )
 from weft.synth.engines.packing.trees.machine import TREE_EFFORT
@@ -30,16 +31,16 @@ COPYING = ("allgather", "alltoall")
 COMBINING = ("reduce_scatter", "allreduce")
 
 
-def declared_group(machine: Topology) -> Automorphisms:
+def declared_group(machine: Topology) -> Group:
     """All elements of what the builder of a machine declares."""
     elements = symmetry.generate(symmetry.verified(machine)) or ()
     if not elements:
-        return Automorphisms.none(machine)
+        return identity(machine)
     moved = [symmetry.link_image(machine, g) for g in elements]
-    return Automorphisms(np.array(elements, np.int32), np.array(moved, np.int32))
+    return np.array(elements, np.int32), np.array(moved, np.int32)
 
 
-def quick(machine: Topology, collective: Collective, group: Automorphisms | None = None) -> Packing:
+def quick(machine: Topology, collective: Collective, group: Group | None = None) -> Packing:
     """The quickest trees, with the bound on their rate."""
     known = bounds(machine, collective)
     return quick_packing(machine, collective, known.us_per_byte, known.certificate, group)

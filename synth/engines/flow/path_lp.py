@@ -219,7 +219,7 @@ def _proven_bound(
 def _packing(
     net: PathNet, collective: Collective, pairs: PairDemand, way: Split, found: Bounds
 ) -> Packing:
-    rate = figures(net, way).time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
+    rate = figures(net, way)[0] / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
     return Packing(
         net.topology,
         collective,

@@ -39,14 +39,13 @@ from .casts.search import (
     OnMachine,
     cast_points,
     casts_help,
-    forwarding,
     outcome_on_machine,
 )
 from .hosts.hosts import pack_hosts
 from .hosts.search import HOST_EFFORT, HostEffort
 from .order.order_search import ORDER_EFFORT, OrderEffort, OrderLimits, Planned, quickest, summary
 from .order.plan import PackingPlan, PlanQuotient, unfolded
-from .order.plan_quick import Automorphisms, low_load_packing, quick_packing
+from .order.plan_quick import low_load_packing, quick_packing
 from .paths.matching import in_rounds
 from .paths.net import PATH_EFFORT, PathEffort
 from .paths.paths import pack_paths
@@ -279,7 +278,8 @@ class Packer:
         # If a schedule with casts beats the bound of all without, none of those is searched for.
         best = min(simulate(p.schedule, problem.bytes or 1).time_us for p in casts)
         if not beyond_transfers(problem, best):
-            watch, plain = OnMachine(problem, observer), forwarding(problem)
+            watch = OnMachine(problem, observer)
+            plain = replace(problem, topology=problem.topology.without_capabilities())
             found = _TransferSearch(self, plain, budget, watch, meter).outcome()
             if found.points:
                 return _joined(problem, outcome_on_machine(problem, found), casts)
@@ -409,8 +409,8 @@ class _TransferSearch:
             found = self._trees(meter)
         if self.problem.sketch is not None or not found or self.by_rate:
             return found
-        group = Automorphisms(found[0].images, found[0].link_images)
-        if collective.chunks // len(group.images) * collective.ranks <= self.effort.most_quick:
+        group = found[0].images, found[0].link_images
+        if collective.chunks // len(group[0]) * collective.ranks <= self.effort.most_quick:
             best = max(found, key=lambda p: p.bound)
             quick = quick_packing(
                 best.topology, best.collective, best.bound, best.certificate, group, meter=meter

@@ -271,11 +271,6 @@ def _point(problem: Problem, quickest: _Quickest, size: int) -> Point:
 WORDS = "where switches only forward: "
 
 
-def forwarding(problem: Problem) -> Problem:
-    """Return the problem on the machine whose switches only forward."""
-    return replace(problem, topology=problem.topology.without_capabilities())
-
-
 @dataclass(frozen=True, slots=True)
 class OnMachine:
     """An observer of the search without capabilities, which tells another one what it finds."""

@@ -35,6 +35,7 @@ from ....base.meter import STEPS, Meter
 from ....bounds import bounds
 from ....fabric.hosts import Hosts, hosts_of
 from ....lp.exact_finish import overlay
+from ..order.plan_quick import identity
 from ..trees.machine import REDUCING, TREES
 from ..trees.model import PackedTree, Packing
 from .search import (
@@ -460,7 +461,7 @@ class _DirectionHops:
 
     def hops(self, share: int, choice: Ints) -> _Hops:
         """The hops of one piece: its own host first, then each host after the hop into it."""
-        trees = len(self.inside.of)
+        trees = len(self.inside.until)
         hosts = self.order.shape[1]
         atoms = np.empty(2 * hosts + 1, np.int64)
         atoms[0] = choice[self.root_host[share]]
@@ -509,8 +510,7 @@ def pack_hosts(
         topology,
         collective,
         made,
-        np.arange(len(topology.nodes), dtype=np.int32)[None],
-        np.arange(len(topology.links), dtype=np.int32)[None],
+        *identity(topology),
         Fraction(0),
         known.us_per_byte,
         known.certificate,

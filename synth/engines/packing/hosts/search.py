@@ -288,28 +288,16 @@ class Inside:
         span: the first tree of each rank and the one after its last, shape (ranks, 2).
         until: trees of a rank lie side by side on [0, 1]; where each ends, shape (trees,).
         tree_set: in which groups are numbered as in the host, links as in the machine; by host.
-        of: host and tree in its tree_set, shape (trees, 2).
     """
 
     span: Ints
     until: tuple[Fraction, ...]
     tree_sets: tuple[TreeSet, ...]
-    of: Ints
 
     @property
     def most(self) -> int:
         """Largest number of trees of a rank."""
         return int(np.diff(self.span).max())
-
-
-@dataclass(frozen=True, eq=False)
-class HostKind:
-    """Solution of one host: weighted trees and their congestion."""
-
-    like: int
-    tree_set: TreeSet
-    weights: tuple[Fraction, ...]
-    congestion: float
 
 
 def solve_inside(
@@ -320,15 +308,15 @@ def solve_inside(
     ``base`` is what the fabric's trees load each resource with.
     """
     hosts = task.hosts
-    known: dict[bytes, HostKind] = {}
+    known: dict[bytes, tuple[int, Choice]] = {}
     chosen = []
     shapes = [hosts.shape(b) for b in range(len(hosts.members))]
     for b, shape in enumerate(shapes):
         key = shape + _profile(hosts, b, enters, base, task.effort.alike)
         if key not in known:
-            known[key] = _solve_host(task, b, enters, base)
+            known[key] = b, _solve_host(task, b, enters, base)
         chosen.append(known[key])
-    worst = max(kind.congestion for kind in chosen)
+    worst = max(choice.congestion for _, choice in chosen)
     return {t: _copy_to_hosts(hosts, chosen, t) for t in enters}, worst
 
 
@@ -339,7 +327,7 @@ def _profile(hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, ste
     return np.rint(np.concatenate([*asked, base[hosts.rows_of(b)]]) / unit).astype(int).tobytes()
 
 
-def _solve_host(task: HostTask, b: int, enters: dict[bool, Floats], base: Floats) -> HostKind:
+def _solve_host(task: HostTask, b: int, enters: dict[bool, Floats], base: Floats) -> Choice:
     """Few equal trees for each GPU if they do not slow the fabric down, else weighted ones."""
     tried: list[TreeSet] = []
     best: tuple[TreeDemand, RoutedTrees, int] | None = None
@@ -351,7 +339,7 @@ def _solve_host(task: HostTask, b: int, enters: dict[bool, Floats], base: Floats
         if found is None:
             hops = np.zeros((0, wanted.groups - 1), np.int32)
             none = TreeSet(wanted.turned[:0], wanted.roots[:0], hops, hops[:, :, None])
-            return HostKind(b, tried[0] if tried else none, (), np.inf)
+            return Choice(tried[0] if tried else none, (), np.inf)
         tried.append(found.tried)
         if best is None or found.congestion < best[1].congestion - 1e-6:
             best = wanted, found, count
@@ -365,9 +353,9 @@ def _solve_host(task: HostTask, b: int, enters: dict[bool, Floats], base: Floats
         demand = _demand(task.hosts, b, enters)
         weighed = choose(everything, family, demand, wanted)
         if weighed is not None and weighed.congestion < found.congestion * (1 - 1e-4):
-            return HostKind(b, weighed.tree_set, weighed.weights, weighed.congestion)
-    return HostKind(
-        b, found.tree_set, tuple(Fraction(1, count) for _ in found.tree_set.roots), found.congestion
+            return weighed
+    return Choice(
+        found.tree_set, tuple(Fraction(1, count) for _ in found.tree_set.roots), found.congestion
     )
 
 
@@ -402,29 +390,28 @@ def _tree_demand(
     return TreeDemand(task, graphs, *columns, room, kept)
 
 
-def _copy_to_hosts(hosts: Hosts, chosen: list[HostKind], turned: bool) -> Inside:
+def _copy_to_hosts(hosts: Hosts, chosen: list[tuple[int, Choice]], turned: bool) -> Inside:
     """Return the trees of every host, copied from the equal host that was solved."""
-    first, until, tree_sets, of = [0], [], [], []
+    first, until, tree_sets = [0], [], []
     order_of: dict[int, tuple[TreeSet, list[Fraction]]] = {}
     to = np.arange(len(hosts.machine.src) + 1)
     to[-1] = -1
-    for b, kind in enumerate(chosen):
+    for b, (like, kind) in enumerate(chosen):
         if id(kind) not in order_of:
             mine = np.flatnonzero(kind.tree_set.turned == int(turned))
             mine = mine[np.argsort(kind.tree_set.roots[mine], kind="stable")]
             order_of[id(kind)] = kind.tree_set.take(mine), [kind.weights[i] for i in mine]
         tree_set, weights = order_of[id(kind)]
-        to[hosts.links_of[kind.like]] = hosts.links_of[b]
+        to[hosts.links_of[like]] = hosts.links_of[b]
         tree_sets.append(replace(tree_set, links=to[tree_set.links].astype(np.int32)))
-        to[hosts.links_of[kind.like]] = hosts.links_of[kind.like]
+        to[hosts.links_of[like]] = hosts.links_of[like]
         counts = np.bincount(tree_set.roots, minlength=len(hosts.members[b]))
         first += (first[-1] + np.cumsum(counts)).tolist()
-        of += [(b, i) for i in range(len(tree_set))]
         until += _ends(tree_set.roots.tolist(), weights)
     span = np.zeros((hosts.topology.ranks, 2), np.int64)
     ranks = np.concatenate(hosts.members)  # hosts list ranks in their own order
     span[ranks, 0], span[ranks, 1] = first[:-1], first[1:]
-    return Inside(span, tuple(until), tuple(tree_sets), np.array(of))
+    return Inside(span, tuple(until), tuple(tree_sets))
 
 
 def _ends(roots: list[int], weights: list[Fraction]) -> list[Fraction]:

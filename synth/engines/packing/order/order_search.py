@@ -14,6 +14,7 @@ from itertools import cycle, islice
 import numpy as np
 
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.schedule import Schedule
 
@@ -21,7 +22,7 @@ from ....base.effort import Effort, setting
 from ....base.engine import Point
 from ....base.meter import Meter
 from ..trees.demands import moves_pairs
-from ..trees.model import Packing, counted, halves, trees_per_root
+from ..trees.model import Packing, halves, trees_per_root
 from .order import FIRST, OTHERS, Mirrored, Rule, TransferOrder, Urgency, as_listed, shaken
 from .plan import PlanQuotient
 
@@ -332,7 +333,7 @@ def summary(found: Planned, point: Point) -> str:
     packing = found.quotient.plan.packing
     return (
         f"{_rate(found, point)}: {_trees(packing)}, {_height(packing)}, "
-        f"{counted(found.segments, 'segment')}, order {found.order.rule}"
+        f"{count(found.segments, 'segment')}, order {found.order.rule}"
     )
 
 
@@ -356,11 +357,11 @@ def _trees(packing: Packing) -> str:
     moving = [t for t in packing.trees if len(t)]
     pieces = len(moving) * len(packing.images)
     if moves_pairs(packing.collective):
-        return counted(pieces, "path")
+        return count(pieces, "path")
     most, least = trees_per_root(replace(packing, trees=tuple(moving)))
     if most == 1:
-        return counted(pieces, "tree")
-    return f"{counted(pieces, 'tree')}, {'' if most == least else 'at most '}{most} per root"
+        return count(pieces, "tree")
+    return f"{count(pieces, 'tree')}, {'' if most == least else 'at most '}{most} per root"
 
 
 def _height(packing: Packing) -> str:

@@ -21,6 +21,7 @@ from math import exp
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
@@ -38,20 +39,14 @@ STEPS_PER_LOOK = 1
 _BALANCE = 1e-6  # of the mean α: what a link that is as loaded as all others costs more
 
 
-@dataclass(frozen=True, eq=False)
-class Automorphisms:
-    """Automorphisms as :class:`Packing` holds them; :meth:`none` where nothing is symmetric."""
+Group = tuple[Ints32, Ints32]
+"""Images of all nodes and of all links, as :class:`Packing` holds them."""
 
-    images: np.ndarray[tuple[int, int], np.dtype[np.int32]]
-    link_images: np.ndarray[tuple[int, int], np.dtype[np.int32]]
 
-    @staticmethod
-    def none(topology: Topology) -> Automorphisms:
-        """The identity alone."""
-        nodes, links = len(topology.nodes), len(topology.links)
-        return Automorphisms(
-            np.arange(nodes, dtype=np.int32)[None], np.arange(links, dtype=np.int32)[None]
-        )
+def identity(topology: Topology) -> Group:
+    """The group where nothing is symmetric."""
+    nodes, links = len(topology.nodes), len(topology.links)
+    return np.arange(nodes, dtype=np.int32)[None], np.arange(links, dtype=np.int32)[None]
 
 
 def quick_packing(
@@ -59,25 +54,25 @@ def quick_packing(
     collective: Collective,
     bound: Fraction,
     certificate: Certificate,
-    group: Automorphisms | None = None,
+    group: Group | None = None,
     meter: Meter | None = None,
 ) -> Packing:
     """One tree or path of least α per chunk; ``bound`` and ``certificate`` are passed on;
     ``meter`` counts the work."""
-    group = group or Automorphisms.none(topology)
-    ways = _LoadedRoutes(topology, group)
-    trees = tuple(_tree(collective, chunk, ways) for chunk in _representatives(collective, group))
+    images, link_images = group or identity(topology)
+    ways = _LoadedRoutes(topology, images, link_images)
+    trees = tuple(_tree(collective, chunk, ways) for chunk in _representatives(collective, images))
     if meter is not None:
         meter.spend(STEPS_PER_LOOK * ways.looks)
     if collective.kind is Kind.ALLREDUCE:
-        share = Fraction(1, len(group.images))
+        share = Fraction(1, len(images))
         trees = tuple(replace(t, weight=share) for t in trees)
     return Packing(
         topology,
         collective,
         trees,
-        group.images,
-        group.link_images,
+        images,
+        link_images,
         Fraction(0),
         bound,
         certificate,
@@ -85,8 +80,8 @@ def quick_packing(
     ).rated()
 
 
-def _representatives(collective: Collective, group: Automorphisms) -> list[int]:
-    images, n = group.images[:, : collective.ranks], collective.ranks
+def _representatives(collective: Collective, images: Ints32) -> list[int]:
+    images, n = images[:, : collective.ranks], collective.ranks
     chunk = np.arange(collective.chunks)
     if len(images) == 1 or collective.kind is Kind.ALLREDUCE:
         return chunk.tolist()
@@ -144,12 +139,12 @@ def neighbours(topology: Topology, backward: bool = False) -> list[list[tuple[in
 class _LoadedRoutes:
     """Routes by Dijkstra's algorithm, with the load of the links so far."""
 
-    def __init__(self, topology: Topology, group: Automorphisms) -> None:
+    def __init__(self, topology: Topology, images: Ints32, link_images: Ints32) -> None:
         self._topology = topology
         self.looks = 0  # at links, so far
-        least = group.images[:, : topology.ranks].min(axis=0)
+        least = images[:, : topology.ranks].min(axis=0)
         self._alone = np.flatnonzero(least == np.arange(topology.ranks)).tolist()
-        self._orbit = group.link_images.min(axis=0).tolist()
+        self._orbit = link_images.min(axis=0).tolist()
         size = np.bincount(self._orbit, minlength=len(self._orbit))
         bandwidth = np.array([float(x.bandwidth) for x in topology.links])
         self._alpha = [float(x.latency) for x in topology.links]

@@ -199,16 +199,11 @@ def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> PackedTree:
     return PackedTree.of(chunk, weight, src, dst, np.zeros(len(ends)), np.diff(start), path)
 
 
-@dataclass(frozen=True, slots=True)
-class PathCost:
-    """Cost of paths: chunks per GB/s of the busiest resource, and Σ fraction · α (µs)."""
+def figures(net: PathNet, way: Split) -> tuple[Fraction, Fraction]:
+    """Chunks per GB/s of the busiest resource, and Σ fraction · α (µs) of the templates.
 
-    time: Fraction
-    alpha: Fraction
-
-
-def figures(net: PathNet, way: Split) -> PathCost:
-    """Return exact figures, recomputed on the whole machine over all images of all paths."""
+    Exact, recomputed on the whole machine over all images of all paths.
+    """
     scale = math.lcm(*(w.denominator for w in way.weight))
     numbers = np.array([int(w * scale) for w in way.weight], object)
     column, links = entries(way.links, way.length)
@@ -218,4 +213,4 @@ def figures(net: PathNet, way: Split) -> PathCost:
     slow: dict[Fraction, int] = defaultdict(int)
     for count, link in zip(uses.tolist(), net.topology.links, strict=True):
         slow[link.latency] += count
-    return PathCost(time, sum((Fraction(n, scale) * x for x, n in slow.items()), Fraction(0)))
+    return time, sum((Fraction(n, scale) * x for x, n in slow.items()), Fraction(0))

@@ -21,32 +21,12 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ....fabric.fabric import fabric_of
-from ..order.plan_quick import Automorphisms, as_tree, neighbours
+from ..order.plan_quick import as_tree, identity, neighbours
 from ..trees.demands import pairs_of
 from ..trees.model import PackedTree, Packing
 from .net import PATH_EFFORT, PathEffort
 
 Way = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Rounds:
-    """Messages in rounds.
-
-    Attributes:
-        chunk: what each carries, or a share of that, one in ``pieces``.
-        way: the links of each.
-        round: when, from 0; those that hold their resources for at most half a round and fill the
-            gaps are in the last.
-        pieces: cuts of every chunk.
-        meetings: pairs of one round that share a resource, fillers left out; 0 if all is well.
-    """
-
-    chunk: Ints
-    way: tuple[Way, ...]
-    round: Ints
-    pieces: int
-    meetings: int
 
 
 def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT) -> Packing | None:
@@ -56,23 +36,22 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
     load some resource by a tenth more than the packing does.
     """
     table = _MessageRoutes.of(packing, effort) if packing.us_per_byte else None
-    rounds = None if table is None else _fewest_conflicts(packing, table, seed, effort)
-    if rounds is None:
+    found = None if table is None else _fewest_conflicts(packing, table, seed, effort)
+    if found is None:
         return None
-    ends = packing.topology.links
-    share = Fraction(1, rounds.pieces)
+    messages, pieces, meetings = found
+    ends, share = packing.topology.links, Fraction(1, pieces)
     trees: list[PackedTree] = []
-    for i in np.argsort(rounds.round, kind="stable").tolist():
-        way = rounds.way[i]
+    for _, chunk, way in sorted(messages, key=lambda one: one[0]):
         hop = (ends[way[0]].src, ends[way[-1]].dst, way)
-        trees.append(as_tree(int(rounds.chunk[i]), [(hop, False)], share))
-    alone = Automorphisms.none(packing.topology)
+        trees.append(as_tree(chunk, [(hop, False)], share))
+    nodes, links = identity(packing.topology)
     made = replace(
         packing,
         trees=tuple(trees),
-        images=alone.images,
-        link_images=alone.link_images,
-        remark="messages in rounds in which no two meet" if not rounds.meetings else "",
+        images=nodes,
+        link_images=links,
+        remark="messages in rounds in which no two meet" if not meetings else "",
     ).rated()
     return made if made.us_per_byte <= effort.worth * packing.us_per_byte else None
 
@@ -154,7 +133,13 @@ class _Finder:
 
 def _fewest_conflicts(
     packing: Packing, table: _MessageRoutes, seed: int, effort: PathEffort
-) -> Rounds | None:
+) -> tuple[list[tuple[int, int, Way]], int, int] | None:
+    """Messages as (round from 0, chunk, links); cuts of every chunk, of which each carries one;
+    pairs of one round that share a resource, 0 if all is well.
+
+    As few rounds as the rate demands. Messages that hold their resources for at most half a round
+    fill the gaps: they are in the last one, and not counted as pairs.
+    """
     longest = max(table.hold)
     rate = packing.us_per_byte
     # What rounding the time up to a whole number of rounds costs.
@@ -172,14 +157,9 @@ def _fewest_conflicts(
     light = np.repeat(np.setdiff1d(np.arange(len(table.chunk)), heavy), pieces)
     ways = [table.ways[j][w] for j, w in zip(jobs.tolist(), way.tolist(), strict=True)]
     ways += [table.ways[j][k % len(table.ways[j])] for k, j in enumerate(light.tolist())]
-    last = np.full(len(light), least)
-    return Rounds(
-        table.chunk[np.concatenate([jobs, light])],
-        tuple(ways),
-        np.concatenate([colour, last]),
-        pieces,
-        meetings,
-    )
+    rounds = [*colour.tolist(), *[int(least)] * len(light)]
+    chunks = table.chunk[np.concatenate([jobs, light])].tolist()
+    return list(zip(rounds, chunks, ways, strict=True)), pieces, meetings
 
 
 def _colour(

@@ -110,7 +110,7 @@ def pack_paths(
         quick = job.shortest(target)
         pool.add(quick.pair, quick.links, quick.length)
         best, prices = _optimum(task, quick, target, known)
-        time_found = min(figures(net, way).time for way in best)
+        time_found = min(figures(net, way)[0] for way in best)
         ways = [(way, "") for way in best]
         ways += _quicker(task, quick, time_found)
         if prices is not None:
@@ -282,13 +282,13 @@ def _quicker(task: _PathTask, quick: Routing, rate: Fraction) -> list[tuple[Spli
 
 def _front(net: PathNet, ways: list[tuple[Split, str]]) -> list[tuple[Split, str, Fraction]]:
     known = [figures(net, way) for way, _ in ways]
-    order = [(x.time, len(way.weight), x.alpha) for x, (way, _) in zip(known, ways, strict=True)]
+    order = [(t, len(way.weight), a) for (t, a), (way, _) in zip(known, ways, strict=True)]
     kept: list[int] = []
     for i in sorted(range(len(ways)), key=order.__getitem__):
         _, paths, alpha = order[i]
         if not any(order[k][1] <= paths and order[k][2] <= alpha for k in kept):
             kept.append(i)
-    return [(*ways[i], known[i].time) for i in kept]
+    return [(*ways[i], known[i][0]) for i in kept]
 
 
 def _proven_bound(

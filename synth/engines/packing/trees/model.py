@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Bools, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
@@ -205,7 +206,7 @@ def tree_limits(packing: Packing) -> str:
     """``at most 7 trees per root, 5 hops``."""
     most, least = trees_per_root(packing)
     bound = "" if most == least else "at most "
-    return f"{bound}{counted(most, 'tree')} per root, {counted(tree_depth(packing), 'hop')}"
+    return f"{bound}{count(most, 'tree')} per root, {count(tree_depth(packing), 'hop')}"
 
 
 def tree_depth(packing: Packing) -> int:
@@ -226,8 +227,3 @@ def halves(tree: PackedTree) -> tuple[int, int]:
 
 def _hops(tree: PackedTree, part: slice) -> PackedTree:
     return replace(tree, src=tree.src[part], dst=tree.dst[part])
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 tree``, ``2 trees``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
