@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, distinct_values
+from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.shortest import distances
@@ -108,7 +108,11 @@ def farthest(
     ends = topology.link_ends()[arcs]
     reach = distances(len(topology.nodes), ends[:, 0], ends[:, 1], weight, sources)
     needed, near = needs[sources], reach[:, : topology.ranks]
-    _check_reached(topology, sources, needed, near)
+    lost = needed & np.isinf(near)
+    if lost.any():
+        at = int(np.flatnonzero(lost.any(axis=1))[0])
+        ranks = np.flatnonzero(lost[at]).tolist()
+        raise cut_off(topology, int(sources[at]), ranks[0], ranks, "the collective")
     distance = np.where(needed, np.floor(near / base), -1)
     row, dst = np.unravel_index(int(distance.argmax()), distance.shape)
     links = _back(ends, weight, reach[row], int(sources[row]), int(dst))
@@ -157,15 +161,6 @@ def _arcs(topology: Topology, lengths: Ints) -> tuple[Ints, Ints, int]:
         link_of[topology.links[i].src, topology.links[i].dst] = i
     arcs = np.array(list(link_of.values()), np.int64)
     return arcs, weight[arcs], base
-
-
-def _check_reached(topology: Topology, sources: Ints, needed: Bools, reach: AnyArray) -> None:
-    lost = needed & np.isinf(reach)
-    if not lost.any():
-        return
-    row = int(np.flatnonzero(lost.any(axis=1))[0])
-    ranks = np.flatnonzero(lost[row]).tolist()
-    raise cut_off(topology, int(sources[row]), ranks[0], ranks, "the collective")
 
 
 @dataclass(frozen=True, eq=False)

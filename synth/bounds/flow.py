@@ -47,7 +47,7 @@ from weft.dsl.symmetry.structure import structure_of
 from weft.dsl.symmetry.symmetry import orbits
 
 from ..fabric.fabric import as_small_integers, fabric_of, grouped
-from ..lp.certified import Certified, LinearProgram, certified_minimum
+from ..lp.certified import LinearProgram, certified_minimum
 from ..lp.congestion import Congestion
 from .demand import ClassDemand, alike
 from .effort import BOUND_EFFORT, BoundEffort
@@ -141,18 +141,13 @@ def best_prices(
         )
     except WeftError:
         return None
-    prices = priced(topology, pairs, _resource_prices(answer, len(topology.capacities())))
+    # Capacity duals as small integers; below 2^30, so that distances are exact in floats.
+    duals = -answer.dual_ub[: len(size)]
+    duals //= max(1, int(np.gcd.reduce(duals)))
+    prices = priced(topology, pairs, duals // ((int(duals.max(initial=0)) >> 30) + 1))
     if prices is None:
         return None
     return prices, answer.attained / unit if exact and answer.attained is not None else None
-
-
-def _resource_prices(answer: Certified, resources: int) -> Ints:
-    """Capacity duals as small integers; below 2^30, so that distances are exact in floats."""
-    prices = -answer.dual_ub[:resources]
-    prices //= max(1, int(np.gcd.reduce(prices)))
-    excess = int(prices.max(initial=0)) >> 30
-    return prices if not excess else prices // (excess + 1)
 
 
 def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:

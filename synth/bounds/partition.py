@@ -434,14 +434,16 @@ class _Prices:
         if len(self.groups) < 2:
             return None
         cuts: list[tuple[Ints, int]] = []
-        price = np.array([1 / float(w) for w in self.width])
+        price, fabric = np.array([1 / float(w) for w in self.width]), fabric_of(self.topology)
         for _ in range(STEINER_EFFORT.cut_rounds):
             broken = [
                 m for m in self._moves(price) if m.cost < m.messages * (1 - STEINER_EFFORT.close)
             ]
             if cuts and not broken:
                 break
-            fresh = [(self._load(m.links), m.messages) for m in broken]
+            rows = [fabric.resources_of(np.array(m.links, np.int64))[1] for m in broken]
+            loads = [np.bincount(self.orbits.row_orbit[r], minlength=len(self.size)) for r in rows]
+            fresh = [(x, m.messages) for x, m in zip(loads, broken, strict=True)]
             known = {(load.tobytes(), messages) for load, messages in cuts}
             fresh = [c for c in fresh if (c[0].tobytes(), c[1]) not in known]
             if not fresh:
@@ -461,10 +463,6 @@ class _Prices:
         right = np.array([-float(messages) for _, messages in cuts])
         found = solve_lp(worth / worth.max(), a_ub=matrix, b_ub=right, method="highs-ds")
         return None if found.x is None else found.x
-
-    def _load(self, links: tuple[int, ...]) -> Ints:
-        _, rows = fabric_of(self.topology).resources_of(np.array(links, np.int64))
-        return np.bincount(self.orbits.row_orbit[rows], minlength=len(self.size))
 
     def _judged(self, price: Floats) -> CastPartition | None:
         exact = [

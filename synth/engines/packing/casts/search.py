@@ -99,38 +99,30 @@ def cast_points(problem: Problem, sizes: Sequence[int], meter: Meter) -> list[Po
             break
         found = _best_of(problem.topology, problem.collective, by_rate, size, CAST_EFFORT)
         if found is not None:
-            meter.spend(found.steps)
-            points.append(_point(problem, found, size))
+            steps, *best = found
+            meter.spend(steps)
+            points.append(_point(problem, size, *best))
     return points
-
-
-@dataclass(frozen=True, eq=False)
-class _Quickest:
-    """The schedule in its best order and number of slices, its µs, and the work it took."""
-
-    us: float
-    schedule: Schedule
-    candidate: _CastSchedule
-    steps: int
 
 
 @kept(most=16)
 def _best_of(
     topology: Topology, collective: Collective, by_rate: bool, size: int, effort: CastEffort
-) -> _Quickest | None:
-    """Return the quickest at a size; ``by_rate``: of those of the best rate alone."""
+) -> tuple[int, float, Schedule, _CastSchedule] | None:
+    """The steps of work, and µs, schedule in the best order and slices, and what it is; with
+    ``by_rate`` of those of the best rate alone."""
     meter = Meter(sys.maxsize)
     candidates = list(_within_groups(topology, collective, by_rate, size, meter))
     if by_rate:
         least = min((c.rate for c in candidates), default=Fraction(0))
         candidates = [c for c in candidates if c.rate == least]
-    best: _Quickest | None = None
+    best: tuple[float, Schedule, _CastSchedule] | None = None
     for one in sorted(candidates, key=lambda c: c.rate):
-        if best is None or float(one.rate) * size < best.us:
+        if best is None or float(one.rate) * size < best[0]:
             us, schedule = in_slices(one.schedule, size, meter, effort)
-            if best is None or us < best.us:
-                best = _Quickest(us, schedule, one, 0)
-    return None if best is None else replace(best, steps=meter.done)
+            if best is None or us < best[0]:
+                best = us, schedule, one
+    return None if best is None else (meter.done, *best)
 
 
 def _within_groups(
@@ -254,9 +246,10 @@ def in_slices(
     return us, replace(runs[lag], segments=segments)
 
 
-def _point(problem: Problem, quickest: _Quickest, size: int) -> Point:
+def _point(
+    problem: Problem, size: int, us: float, schedule: Schedule, candidate: _CastSchedule
+) -> Point:
     topology, collective = problem.topology, problem.collective
-    schedule, candidate, us = quickest.schedule, quickest.candidate, quickest.us
     assert verify(schedule).ok, "casts are built to be right"
     found = bounds(topology, collective)
     casts = len(schedule.casts)

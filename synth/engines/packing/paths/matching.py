@@ -10,9 +10,9 @@ network, and where that fails transfers change rounds as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 
@@ -116,19 +116,19 @@ class _Finder:
         seen = {src}
         while front and not found:
             found = [(*way, i) for way, at in front for i, to in self.out[at] if to == dst]
-            front = list(self._further(front, seen))[: self.most * self.most]
+            further = (
+                ((*way, i), to)
+                for way, at in front
+                for i, to in self.out[at]
+                if to >= self.ranks and to not in seen
+            )
+            front = list(islice(further, self.most * self.most))
             seen.update(at for _, at in front)
         if not found:
             return (), Fraction(0)
         slow = [max(self.slowness[i] for i in way) for way in found]
         kept = [way for way, s in zip(found, slow, strict=True) if s == min(slow)]
         return tuple(kept[: self.most]), min(slow)
-
-    def _further(self, front: list[tuple[Way, int]], seen: set[int]) -> Iterator[tuple[Way, int]]:
-        for way, at in front:
-            for i, to in self.out[at]:
-                if to >= self.ranks and to not in seen:
-                    yield (*way, i), to
 
 
 def _fewest_conflicts(

@@ -100,7 +100,11 @@ def pack_paths(
     job = PathJob(net, part.src, part.dst, part.count, pool, seed, meter, effort)
     task = _PathTask(job)
     if found.attainable is not None and net.orbits.order == 1 and not task.small:
-        task = _PathTask(job, _flow_of(topology, collective))
+        demand = copying_demand(collective)  # the flow that proves the rate, without symmetry
+        forwards = demand is not None and not demand.backwards and demand.unicast
+        proved = orbit_prices(topology, demand) if demand is not None and forwards else None
+        if proved is not None and len(proved.flow.machine.width) == len(topology.capacities()):
+            task = _PathTask(job, proved.flow)
     per_byte = BYTES_PER_US_PER_GBPS * collective.message_chunks
     known = found.attainable is not None
     target = (found.attainable if found.attainable is not None else found.us_per_byte) * per_byte
@@ -131,17 +135,6 @@ def pack_paths(
         )
         for way, remark, value in _front(net, ways)
     ]
-
-
-def _flow_of(topology: Topology, collective: Collective) -> TreeFlow | None:
-    """Return the flow that proves the best rate; None where it is not known without symmetry."""
-    demand = copying_demand(collective)
-    if demand is None or demand.backwards or not demand.unicast:
-        return None
-    found = orbit_prices(topology, demand)
-    if found is None or len(found.flow.machine.width) < len(topology.capacities()):
-        return None
-    return found.flow
 
 
 def _optimum(

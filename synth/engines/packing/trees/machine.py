@@ -267,7 +267,11 @@ def few_peers(
     into = orbits.rank_orbit[head]
     if _most_peers(source, into, reps) <= peers:
         return None
-    near = _near(topology, machine)
+    hosts = hosts_of(topology)
+    if hosts is not None:
+        near: Bools = hosts.host[net.sources][source] == hosts.host[head]
+    else:  # those of fewest links
+        near = machine.steps == machine.steps.min()
     if _most_peers(source[near], into[near], reps) > peers:
         near = np.zeros(len(head), np.bool_)
     from .peers_kernel import farthest_first
@@ -310,17 +314,6 @@ def _most_peers(source: Ints, into: Ints, reps: int) -> int:
     """Return the largest number of peers of a rank in one direction, from representatives' hops."""
     counts = [np.bincount(x, minlength=reps).max(initial=0) for x in (source, into)]
     return int(max(counts))
-
-
-def _near(topology: Topology, machine: TreeMachine) -> Bools:
-    """The hops inside hosts; where there are none, those of fewest links."""
-    net, hosts = machine.net, hosts_of(topology)
-    near: Bools
-    if hosts is not None:
-        near = hosts.host[net.sources][net.cell_source] == hosts.host[net.cell_head]
-    else:
-        near = machine.steps == machine.steps.min()
-    return near
 
 
 REDUCING = frozenset({Kind.REDUCE, Kind.REDUCE_SCATTER})
