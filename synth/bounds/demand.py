@@ -16,6 +16,7 @@ from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import in_blocks, placed, rows_of
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.symmetry import orbits, verified
 
@@ -201,9 +202,9 @@ def copying_demand(collective: Collective) -> ClassDemand | None:
         for block in in_blocks(len(p))
     )
     if all(same):  # a chunk is one set of contributions wherever it is
-        return _classes(collective, pre.chunks, pre.ranks, post.chunks, post.ranks, False)
+        return _classes(collective, pre, post, backwards=False)
     if _reduces_to_one(collective):
-        return _classes(collective, post.chunks, post.ranks, pre.chunks, pre.ranks, True)
+        return _classes(collective, post, pre, backwards=True)
     return None
 
 
@@ -265,24 +266,13 @@ def _disjoint(c: Collective, shares: AnyArray) -> bool:
     return bool((shares[c.post.chunks] == sizes[c.post.sets]).all())
 
 
-def _classes(
-    c: Collective,
-    from_chunk: Ints32,
-    from_rank: Ints32,
-    to_chunk: Ints32,
-    to_rank: Ints32,
-    backwards: bool,
-) -> ClassDemand:
+def _classes(c: Collective, start: Placement, end: Placement, *, backwards: bool) -> ClassDemand:
     n = c.ranks
-    if len(from_chunk) == len(to_chunk) == c.chunks:
-        sender, receiver = (
-            placed(c.chunks, chunk, rank)
-            for chunk, rank in ((from_chunk, from_rank), (to_chunk, to_rank))
-        )
+    if len(start) == len(end) == c.chunks:
+        sender, receiver = (placed(c.chunks, p.chunks, p.ranks) for p in (start, end))
         if sender.min() >= 0 and receiver.min() >= 0:
             return _pair_classes(n, sender, receiver, backwards)
-    held = np.sort(from_chunk.astype(np.int64) * n + from_rank)
-    wanted = np.sort(to_chunk.astype(np.int64) * n + to_rank)
+    held, wanted = (np.sort(p.chunks.astype(np.int64) * n + p.ranks) for p in (start, end))
     at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
     wanted = wanted[held[at] != wanted]
     moves = np.bincount(wanted // n, minlength=c.chunks)
@@ -298,8 +288,8 @@ def _classes(
     order = np.argsort(keys, kind="stable")
     leads = np.ones(len(order), bool)
     leads[1:] = keys[order[1:]] != keys[order[:-1]]
-    start = np.flatnonzero(leads)
-    first, weight = order[start], np.diff(np.append(start, len(order)))
+    led = np.flatnonzero(leads)
+    first, weight = order[led], np.diff(np.append(led, len(order)))
     order = np.argsort(first)
     first, weight = first[order], weight[order]
     holder_start, holder = rows_of(holder_start, first)

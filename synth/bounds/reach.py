@@ -112,20 +112,16 @@ class Flows:
         whole = Fraction(collective.chunks)
         share = whole / collective.ranks
         root = collective.roots[0] if len(collective.roots) == 1 else None
-        match collective.kind:
-            case Kind.ALLREDUCE:
-                # With local sums the chunks are those of every rank; M is one rank's all the same.
-                return Flows(True, True, Fraction(collective.message_chunks))
-            case Kind.ALLGATHER:
-                return Flows(False, True, share)
-            case Kind.REDUCE_SCATTER:
-                return Flows(True, False, share)
-            case Kind.BROADCAST if root is not None:
-                return Flows(False, True, whole, root)
-            case Kind.REDUCE if root is not None:
-                return Flows(True, False, whole, root, out=False)
-            case _:
-                return None
+        # With local sums the chunks are those of every rank; M is one rank's all the same.
+        plain = {
+            Kind.ALLREDUCE: Flows(True, True, Fraction(collective.message_chunks)),
+            Kind.ALLGATHER: Flows(False, True, share),
+            Kind.REDUCE_SCATTER: Flows(True, False, share),
+        }
+        if root is not None:
+            plain[Kind.BROADCAST] = Flows(False, True, whole, root)
+            plain[Kind.REDUCE] = Flows(True, False, whole, root, out=False)
+        return plain.get(collective.kind)
 
     def pairs(self, inside: Bools) -> int:
         """How many pairs of ranks a cut parts."""
@@ -148,31 +144,17 @@ def reaches(
 
     ``collective`` must be plain (equal sizes). O(ranks³) for each set.
     """
-    flows = Flows.of(collective)
-    if flows is None:
+    flows, n = Flows.of(collective), topology.ranks
+    if flows is None or n > effort.reach_ranks:
         return ()
-    curves = _curves(topology, collective, flows, starts, effort)
-    return tuple(_written(topology, flows, one) for one in _above(curves, others))
-
-
-def _curves(
-    topology: Topology,
-    collective: Collective,
-    flows: Flows,
-    starts: Sequence[int],
-    effort: BoundEffort,
-) -> Iterator[_Curve]:
-    n = topology.ranks
-    if n > effort.reach_ranks:
-        return
     if any(x.multicast or x.reduces for x in topology.nodes):
-        return
+        return ()
     lengths = Lengths.of(topology)
     every = np.ones(len(lengths.alpha), bool)
     apart = lengths.from_each(every, np.arange(n))[:, :n]
     if (apart < 0).any():
-        return
-    finder = CutFinder.of(topology, lambda _: 1)
+        return ()
+    finder, curves = CutFinder.of(topology, lambda _: 1), list[_Curve]()
     for inside in _near(apart, starts):
         pairs = flows.pairs(inside)
         for into in (False, True) if pairs else ():
@@ -182,7 +164,8 @@ def _curves(
             if cut is not None:
                 need = pairs * flows.chunks / collective.message_chunks
                 terms = _terms(topology, cut, apart, flows, lengths.unit, into=into)
-                yield _Curve(terms, need, cut, into)
+                curves.append(_Curve(terms, need, cut, into))
+    return tuple(_written(topology, flows, one) for one in _above(curves, others))
 
 
 def _near(apart: Ints, starts: Sequence[int]) -> Iterator[Bools]:

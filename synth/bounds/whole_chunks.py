@@ -242,17 +242,8 @@ def ruled_cut(
 
     ``usable``: the hops that each chunk may take, shape (chunks, hops). O(hosts · chunks · hops).
     """
-    found = _cuts(topology, collective, hops, usable, message_bytes)
-    return max(found, key=lambda x: x[0], default=(Fraction(0), Certificate("cut", "one host")))
-
-
-def _cuts(
-    topology: Topology,
-    collective: Collective,
-    hops: tuple[Hop, ...],
-    usable: Bools,
-    message_bytes: int,
-) -> Iterator[tuple[Fraction, Certificate]]:
+    best = Fraction(0), Certificate("cut", "one host")
+    capacities, loaded = topology.capacities(), fabric_of(topology).loaded
     hosts = np.array([str(h) for h in topology.host_of])
     held = np.zeros((collective.chunks, collective.ranks), bool)
     wanted = held.copy()
@@ -268,11 +259,14 @@ def _cuts(
         ]
         if not doors:
             continue
-        rows = _narrowest(topology, doors)
+        # The narrowest resource of each hop; of several the one that most hops share.
+        holds = [{row for i in hop.route for row in loaded[i]} for hop in doors]
+        often = Counter(row for rows in holds for row in rows)
+        rows = {min(x, key=lambda r: (capacities[r], -often[r], r)) for x in holds}
         bytes_in = Fraction(message_bytes, collective.message_chunks) * int(
             collective.grains[entering].sum()
         )
-        wide = sum((topology.capacities()[row] for row in rows), Fraction(0))
+        wide = sum((capacities[row] for row in rows), Fraction(0))
         alpha = min(route_latency(topology, hop.route) for hop in doors)
         us = bytes_in / (wide * BYTES_PER_US_PER_GBPS) + alpha
         count = int(entering.sum())
@@ -282,12 +276,5 @@ def _cuts(
             f"{float(wide):g} GB/s together"
             + (f"; the last byte takes an α of {float(alpha):g} µs" if alpha else "")
         )
-        yield us, Certificate("cut", text)
-
-
-def _narrowest(topology: Topology, doors: list[Hop]) -> set[int]:
-    """The narrowest resource of each hop; of several the one that most hops share."""
-    capacities, loaded = topology.capacities(), fabric_of(topology).loaded
-    held = [{row for i in hop.route for row in loaded[i]} for hop in doors]
-    often = Counter(row for rows in held for row in rows)
-    return {min(rows, key=lambda r: (capacities[r], -often[r], r)) for rows in held}
+        best = max(best, (us, Certificate("cut", text)), key=lambda x: x[0])
+    return best

@@ -24,7 +24,7 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from .certified import PROGRAM_EFFORT, ProgramEffort, common_denominator
+from .certified import PROGRAM_EFFORT, common_denominator
 
 _Left, _Right = TypeVar("_Left"), TypeVar("_Right")
 
@@ -84,7 +84,6 @@ def finish(
     family: Ints,
     x: Floats,
     target: Fraction | None,
-    effort: ProgramEffort = PROGRAM_EFFORT,
 ) -> list[Fraction] | None:
     """Rational weights near ``x`` (all columns), feasible exactly; None: not found.
 
@@ -94,10 +93,12 @@ def finish(
     used, mine, values = loads[support], family[support], x[support]
     for vertex in (False, True):
         if vertex:
-            found = _vertex(program, used, mine, values, target, effort.family_unknowns)
-        else:
-            found = _multiples(values)
-        if found is None or not program.served(mine, found):
+            found = _vertex(program, used, mine, values, target)
+        else:  # as multiples of one small fraction, where they are
+            unit = common_denominator(values)
+            multiples = np.rint(values * (unit or 1)).tolist()
+            found = None if unit is None else [Fraction(int(n), unit) for n in multiples]
+        if not found or not program.served(mine, found):
             continue
         if target is None or program.time(used, found) <= target:
             weights = [Fraction(0)] * len(x)
@@ -179,22 +180,15 @@ def overlay(
     return pieces
 
 
-def _multiples(x: Floats) -> list[Fraction] | None:
-    """The floats as multiples of one small fraction, where they are."""
-    unit = common_denominator(x)
-    return None if unit is None else [Fraction(int(n), unit) for n in np.rint(x * unit)]
-
-
 def _vertex(
     program: FamilyProgram,
     loads: Ints,
     family: Ints,
     x: Floats,
     target: Fraction | None,
-    most: int,
 ) -> list[Fraction] | None:
-    """The vertex that the floats are near; None if it has more than ``most`` unknowns."""
-    if len(x) > most:
+    """The vertex that the floats are near; None if it has too many unknowns."""
+    if len(x) > PROGRAM_EFFORT.family_unknowns:
         return None
     room = program.room
     floats = np.array([float(r) for r in room])

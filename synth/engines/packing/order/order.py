@@ -251,4 +251,4 @@ class Mirrored:
         ends = (w.target, w.source) if turned else (w.source, w.target)
         first, at = rows_of(w.first_resource, which)
         held = first, w.resources[at], w.holds[at], w.leaves[which], last[which], w.resource_count
-        return work_of(ends[0][which], ends[1][which], *held)
+        return work_of(ends[0][which], ends[1][which], held)

@@ -314,7 +314,7 @@ class PlanQuotient:
         leaves = np.maximum.reduceat(holds, first[:-1]) if len(hops) else holds
         load = np.zeros(len(size), np.int64)
         np.add.at(load, resource, holds)
-        work = work_of(reads, writes, first, resource, holds, leaves, leaves, len(size))
+        work = work_of(reads, writes, (first, resource, holds, leaves, leaves, len(size)))
         exact = bool((met == 1).all())
         return PlanQuotient(plan, work, sums, unit, exact, int(load.max(initial=0)))
 
@@ -378,23 +378,17 @@ class PlanQuotient:
         return took, int(looks[0])
 
 
-def work_of(
-    reads: Ints,
-    writes: Ints,
-    first_resource: Ints,
-    resources: Ints,
-    holds: Ints,
-    leaves: Ints,
-    lasts: Ints,
-    resource_count: int,
-) -> SliceWork:
+Held = tuple[Ints, Ints, Ints, Ints, Ints, int]
+"""What hops hold: the columns of :class:`SliceWork` from ``first_resource`` on."""
+
+
+def work_of(reads: Ints, writes: Ints, held: Held) -> SliceWork:
     """Hops that read and write places, which are told by any numbers and numbered here."""
     known, number = np.unique(np.concatenate([reads, writes]), return_inverse=True)
     source, target = number[: len(reads)], number[len(reads) :]
     readers = np.argsort(source, kind="stable")
     arrivals = np.bincount(target, minlength=len(known))
     first = np.searchsorted(source[readers], np.arange(len(known) + 1))
-    held = first_resource, resources, holds, leaves, lasts, resource_count
     return SliceWork(source, target, arrivals, first, readers, *held)
 
 

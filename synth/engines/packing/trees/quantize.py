@@ -81,7 +81,11 @@ def shares(packing: Packing, plain: Ints, grains_of_message: int = 0) -> Templat
         grains = np.array([int(w * denominator) for w in weights], np.int64)
     else:
         factor = most // max(copies) * max(copies)
-        grains = _on_grid(weights, groups, copies, factor)
+        grains = np.zeros(len(weights), np.int64)
+        for members in groups:  # they sum to ``factor`` in every chunk
+            units = factor // copies[members[0]]
+            parts = [weights[t] * copies[t] for t in members]
+            grains[members] = largest_remainder(parts, units)
     kept = np.flatnonzero(grains)
     return TemplateShares(tuple(kept.tolist()), grains[kept], plain[kept], factor, exact)
 
@@ -95,18 +99,6 @@ def _groups(packing: Packing, plain: Ints) -> tuple[list[list[int]], list[int]]:
     for template, chunk in enumerate(least.tolist()):
         groups.setdefault(chunk, []).append(template)
     return [*groups.values()], np.where(fixed, plain.shape[1], 1).tolist()
-
-
-def _on_grid(
-    weights: list[Fraction], groups: list[list[int]], copies: list[int], factor: int
-) -> Ints:
-    """Grains that sum to ``factor`` in every chunk, the largest remainders rounded up."""
-    grains = np.zeros(len(weights), np.int64)
-    for members in groups:
-        units = factor // copies[members[0]]
-        part = largest_remainder([weights[t] * copies[t] for t in members], units)
-        grains[members] = part
-    return grains
 
 
 def largest_remainder(parts: list[Fraction], units: int) -> list[int]:

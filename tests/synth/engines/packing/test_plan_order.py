@@ -77,7 +77,7 @@ def test_unfolded_it_is_the_same_schedule() -> None:
     assert sorted(t.route for t in again.schedule()) == sorted(t.route for t in whole.schedule())
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)
+@pytest.mark.parametrize("rule", RULES)
 def test_priorities_tell_hops_apart_and_fit_the_column(rule: object) -> None:
     quotient = PlanQuotient.of(PackingPlan.of(named("dgx-a100:nodes=2", "allreduce")))
     order = rule(Urgency.of(quotient, 1 << 30, 128))  # type: ignore[operator]
