@@ -241,7 +241,7 @@ def _items(c: Collective, chunks: Ints32, sets: Ints32) -> tuple[Ints, Ints]:
     sizes = np.array([len(m) for m in members], np.int64)
     start = np.concatenate([[0], np.cumsum(sizes)])
     flat = np.array([r for m in members for r in m], np.int64)
-    placed_at, at = rows_of(start, sets)
+    placed_at, at = rows_of(start, sets.astype(np.int64))
     row = np.repeat(np.arange(len(sets)), np.diff(placed_at))
     who = flat[at]
     return chunks.astype(np.int64)[row] * c.ranks + who, row

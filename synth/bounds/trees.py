@@ -42,7 +42,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
 from ..fabric.fabric import as_small_integers, fabric_of
-from ..lp.certified import Certified, LinearProgram, certified_minimum
+from ..lp.certified import LinearProgram, certified_minimum
 from ..prices.arborescence import TreePrices, tree_costs
 from ..prices.route_costs import route_costs
 from .demand import ClassDemand, copying_demand
@@ -56,14 +56,6 @@ def tree_time(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fractio
     A rational solution that was checked exactly; None where the program is too large, was
     not solved, or its solution could not be made rational.
     """
-    solved = _solved(topology, effort)
-    if solved is None or solved[0].attained is None:
-        return None
-    return solved[0].attained / solved[1]
-
-
-def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fraction] | None:
-    """The solved program, and the divisor of its value."""
     n = topology.ranks
     if n < 2 or n * len(topology.links) > effort.tree_columns:
         return None
@@ -80,9 +72,10 @@ def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fractio
     table = np.array(cells, np.int64).reshape(-1, 3)
     load = table[:, 0], table[:, 1], table[:, 2]
     try:
-        return certified_minimum(_program(n, ends, load, size), meter=effort.program_meter()), unit
+        solved = certified_minimum(_program(n, ends, load, size), meter=effort.program_meter())
     except WeftError:
         return None
+    return None if solved.attained is None else solved.attained / unit
 
 
 def _program(n: int, ends: Ints, load: tuple[Ints, Ints, Ints], size: Ints) -> LinearProgram:

@@ -303,7 +303,10 @@ class PlanQuotient:
         copied[there[~hops.reduce]] = True
         reads, writes = 2 * here + (~hops.reduce & copied[here]), 2 * there + ~hops.reduce
         orbit, size, x, unit = _rows(packing.topology, packing.link_images)
-        hop, resource, uses = _holds(hops, packing.topology, orbit)
+        position, held = fabric_of(packing.topology).resources_of(hops.links)
+        hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]
+        keys, uses = np.unique(hop * len(size) + orbit[held], return_counts=True)
+        hop, resource = keys // len(size), keys % len(size)
         met = uses * len(packing.images) // size[resource]
         holds = plan.shares.grains[hops.tree[hop]].astype(object) * x[resource] * met
         unit /= plan.collective.message_chunks
@@ -430,15 +433,6 @@ def _resource_labels(topology: Topology, link_images: Ints32) -> Ints:
     for image in link_images:
         least = np.minimum(least, np.add.reduceat(mark[image[links]], start) + kinds)
     return np.unique(least, return_inverse=True)[1].astype(np.int64)
-
-
-def _holds(hops: TemplateHops, topology: Topology, orbit: Ints) -> tuple[Ints, Ints, Ints]:
-    """Columns (hop, orbit, how many of its resources the hop uses), by hop."""
-    position, resources = fabric_of(topology).resources_of(hops.links)
-    hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]
-    width = int(orbit.max(initial=0)) + 1
-    keys, uses = np.unique(hop * width + orbit[resources], return_counts=True)
-    return keys // width, keys % width, uses
 
 
 def _scale(

@@ -116,7 +116,13 @@ def pack_paths(
         best, prices = _optimum(task, quick, target, known)
         time_found = min(figures(net, way)[0] for way in best)
         ways = [(way, "") for way in best]
-        ways += _quicker(task, quick, time_found)
+        # Slower ways with less α.
+        most = effort.compromise * time_found
+        some, fits = task.negotiate(quick, most) if quick.time(net) > most else (quick, False)
+        if fits:
+            less = f"paths of less α, within {effort.compromise} of the best rate"
+            ways.append((some.split(), less))
+        ways.append((quick.split(), "every pair on a path of least α"))
         if prices is not None:
             mine = _proven_bound(net, collective, everything, prices, time_found)
             proof = max(proof, mine, key=lambda x: x[0])
@@ -260,17 +266,6 @@ def _coarser(task: _PathTask, quick: Routing, target: Fraction, mended: Split) -
             if fits:
                 return [found.split()]
     return []
-
-
-def _quicker(task: _PathTask, quick: Routing, rate: Fraction) -> list[tuple[Split, str]]:
-    """Slower ways with less α: within 5/4 of the best rate, and every pair on its quickest path."""
-    ways, most = [], task.job.effort.compromise
-    if quick.time(task.job.net) > most * rate:
-        some, fits = task.negotiate(quick, most * rate)
-        if fits:
-            ways.append((some.split(), f"paths of less α, within {most} of the best rate"))
-    ways.append((quick.split(), "every pair on a path of least α"))
-    return ways
 
 
 def _front(net: PathNet, ways: list[tuple[Split, str]]) -> list[tuple[Split, str, Fraction]]:
