@@ -186,8 +186,8 @@ class _ChunkBounds:
         for hop in doors.tolist():
             mine = slice(int(m.first[hop]), int(m.first[hop + 1]))
             most = int(m.hold[mine].max())
-            holds = zip(m.resource[mine].tolist(), m.hold[mine].tolist(), strict=True)
-            slowest.append({r: most for r, t in holds if t == most})
+            every = zip(m.resource[mine].tolist(), m.hold[mine].tolist(), strict=True)
+            slowest.append({r: most for r, t in every if t == most})
         shared = Counter(one for holds in slowest for one in holds)
         found: dict[int, int] = {}
         for holds in slowest:

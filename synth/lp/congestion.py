@@ -92,10 +92,11 @@ class Congestion:
 
     def exactly(self) -> LinearProgram:
         """The program of :meth:`least` in integers: loads, widths and demands are."""
-        cost = np.zeros(self.columns + self.shares + 1)
+        cost = np.zeros(self.columns + self.shares + 1, np.int64)
         cost[-1] = 1
         a_ub, a_eq, right = self._rows(1)
-        return LinearProgram(cost, a_ub, np.zeros(a_ub.shape[0]), a_eq, right)
+        none = np.zeros(a_ub.shape[0], np.int64)
+        return LinearProgram(cost, a_ub, none, a_eq, right.astype(np.int64))
 
     def _solve(
         self,

@@ -26,7 +26,8 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from .certified import PROGRAM_EFFORT, common_denominator
 
-_Left, _Right = TypeVar("_Left"), TypeVar("_Right")
+_Left = TypeVar("_Left")
+_Right = TypeVar("_Right")
 
 TIGHT = 1e-7
 """Relative slack below which a row counts as tight; a vertex has none just above it."""

@@ -207,8 +207,8 @@ class _TreeColumns:
         width = np.array(self.width, float)
         for price in (1.0 / width, np.ones(len(width))):
             self._price(price / self.size, None)
-        found = {c.family for c in self.columns}
-        if not any({2 * k, 2 * k + 1} <= found for k in range(len(self.roots))):
+        grown = {c.family for c in self.columns}
+        if not any({2 * k, 2 * k + 1} <= grown for k in range(len(self.roots))):
             return None
         self._price(1.0 / width / self.size, None, plain=True)
         best, bound = None, 0.0

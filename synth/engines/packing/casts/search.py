@@ -99,9 +99,9 @@ def cast_points(problem: Problem, sizes: Sequence[int], meter: Meter) -> list[Po
             break
         found = _best_of(problem.topology, problem.collective, by_rate, size, CAST_EFFORT)
         if found is not None:
-            steps, *best = found
+            steps, us, schedule, candidate = found
             meter.spend(steps)
-            points.append(_point(problem, size, *best))
+            points.append(_point(problem, size, us, schedule, candidate))
     return points
 
 

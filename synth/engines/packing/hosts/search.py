@@ -386,8 +386,8 @@ def _tree_demand(
     kept = np.zeros(len(room))
     kept[mine] = base[mine]
     graphs = hosts.inside(b, turned=False), hosts.inside(b, turned=True)
-    columns = (np.concatenate(x) for x in (turned, roots, weights))
-    return TreeDemand(task, graphs, *columns, room, kept)
+    ways, first, each = (np.concatenate(x) for x in (turned, roots, weights))
+    return TreeDemand(task, graphs, ways, first, each, room, kept)
 
 
 def _copy_to_hosts(hosts: Hosts, chosen: list[tuple[int, Choice]], turned: bool) -> Inside:

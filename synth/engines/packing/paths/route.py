@@ -21,6 +21,7 @@ mends the rest.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -111,8 +112,8 @@ class PathJob:
 
     def among(self, free: Bools) -> PathJob:
         """The job of the marked pairs alone."""
-        some = (x[free] for x in (self.src, self.dst, self.count))
-        return PathJob(self.net, *some, self.pool.among(free), self.seed, self.meter, self.effort)
+        src, dst, count = self.src[free], self.dst[free], self.count[free]
+        return replace(self, src=src, dst=dst, count=count, pool=self.pool.among(free))
 
     def shortest(self, target: Fraction) -> Routing:
         """Route every chunk on a path of least α; loads are balanced among equal ones."""
