@@ -31,7 +31,7 @@ from weft.dsl.nouns.schedule import Schedule
 from ...base.engine import Budget, Observer
 from ...base.meets import meets
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
-from ...lp.solver import SolverAnswer, solve
+from ...lp.highs import SolverAnswer, solve
 from ...solvers.pool import Listener
 from ...time.schedule_time import simulate
 from ..sketched.effort import SKETCHED_EFFORT

@@ -30,25 +30,21 @@ from weft.dsl.nouns.topology import Topology
 from ...base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ...base.meets import meets
 from ...base.meter import Meter
-from ...bounds import Bounds, Composite, binding, bounds, lower_bound_us, report
-from ...bounds.bounds import waiting
-from ...bounds.composite import always
+from ...bounds import Bounds, Composite, binding, bounds, lower_bound_us
+from ...bounds.composite import always, waiting
+from ...bounds.distance import Lengths
 from ...bounds.flow import priced
-from ...bounds.windows import Lengths
 from ...fabric.fabric import fabric_of
 from ...fabric.occupancy import us_per_byte
 from ...lp.certified import common_denominator
 from ...time.schedule_time import simulate
 from ..packing.order.order_search import OrderLimits, Planned, quickest
-from ..packing.order.plan import PackingPlan
-from ..packing.order.plan_quotient import PlanQuotient, unfolded
-from ..packing.paths.columns import Split, SplitTask, generate, split
+from ..packing.order.plan import PackingPlan, PlanQuotient, unfolded
+from ..packing.paths.columns import SplitTask, figures, generate, split, trees_of
 from ..packing.paths.matching import in_rounds
-from ..packing.paths.net import PathNet, net_of
+from ..packing.paths.net import PathNet, PathPool, net_of
 from ..packing.paths.paths import pack_paths
-from ..packing.paths.pool import PathPool
-from ..packing.paths.route import Routing, get_ready, negotiate, shortest
-from ..packing.paths.trees import figures, trees_of
+from ..packing.paths.route import PathJob, Routing, Split, get_ready
 from ..packing.trees.demands import PairDemand, moves_pairs, pairs_of, symmetric
 from ..packing.trees.model import Packing
 from ..sketched.engine import Sketched, point_of
@@ -334,7 +330,7 @@ def path_flows(
             trees_of(net, part, way),
             net.orbits.images,
             net.orbits.link_images,
-            figures(net, way).time / unit,
+            figures(net, way)[0] / unit,
             found.us_per_byte,
             found.certificate,
         )
@@ -363,22 +359,28 @@ class _Programs:
         if grid is not None:
             left = [math.floor(x / grid) * grid for x in left]
         room = [x * w for x, w in zip(left, self.net.width, strict=True)]
-        scale = self.quick.time(self.net)
-        return SplitTask(self.net, self.pairs.src, self.pairs.dst, self.pairs.count, room, scale)
+        return SplitTask(self.job, room, self.quick.time(self.net))
+
+    @cached_property
+    def job(self) -> PathJob:
+        """The pairs and the paths found so far."""
+        pairs = self.pairs
+        return PathJob(
+            self.net, pairs.src, pairs.dst, pairs.count, self.pool, self.seed, self.meter
+        )
 
     @cached_property
     def quick(self) -> Routing:
         """Every pair on a path of least α."""
-        pairs = self.pairs
-        return shortest(self.net, pairs.src, pairs.dst, pairs.count, Fraction(1 << 40), self.meter)
+        return self.job.shortest(Fraction(1 << 40))
 
     def least(self) -> tuple[float, Floats]:
         """The least T, and the price of every row orbit that proves it, up to rounding."""
         quick = self.quick
         self.pool.add(quick.pair, quick.links, quick.length)
         task = self.task(Fraction(0))
-        answer = generate(task, self.pool, None, self.effort.rounds, self.seed, self.meter)
-        if not np.isfinite(answer.excess):
+        answer = generate(task, None, self.effort.rounds)
+        if answer is None:
             return 0.0, np.zeros(self.net.resource_orbits)
         return answer.excess * float(task.scale), answer.resource_price / task.capacity()
 
@@ -388,14 +390,14 @@ class _Programs:
         ``rate``: the time of the best rate, of which simple parts are tried first.
         """
         quick = self.quick
-        found = [_as_split(quick)]
+        found = [quick.split()]
         for factor in self.effort.roofs:
             if self.meter.over():
                 break
             roof = least * factor
             whole, fits = self._whole(quick, roof)
             if fits:
-                found.append(_as_split(whole))
+                found.append(whole.split())
             solved = self._split(self.task(roof, rate / self.effort.steps)) or self._split(
                 self.task(roof)
             )
@@ -411,7 +413,7 @@ class _Programs:
         """Shares of least α in the room of a task, where there is room."""
         if min(task.room or (0,)) < 0 or not len(self.pairs):
             return None
-        found = split(task, self.pool, seed=self.seed, meter=self.meter)
+        found = split(task)
         return None if found is None else found[0]
 
     def _whole(self, quick: Routing, roof: Fraction) -> tuple[Routing, bool]:
@@ -419,17 +421,7 @@ class _Programs:
         target = max(roof - min(self.waits) / self.us, Fraction(0))
         mean = float(np.mean([float(x.latency) for x in self.net.topology.links]))
         weight = max(0.01, mean / float(roof * self.us))
-        return negotiate(
-            self.net,
-            self.pairs.src,
-            self.pairs.dst,
-            quick,
-            target,
-            self.pool,
-            latency_weight=weight,
-            seed=self.seed,
-            meter=self.meter,
-        )
+        return self.job.negotiate(quick, target, weight)
 
 
 def _waits(net: PathNet, latency: Fraction) -> tuple[Fraction, ...]:
@@ -462,14 +454,8 @@ def _proven_bound(
         proof = priced(topology, pairs.table(topology.ranks), rows)
         if proof is None:
             continue
-        slope = proof.time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
-        reason = report.price_certificate(topology, proof, collective.message_chunks, slope)
-        line = waiting(topology, lengths, reason, found.latency_us, slope)
+        rate = proof.bound(topology, collective.message_chunks)
+        line = waiting(topology, lengths, rate.certificate, found.latency_us, rate.us_per_byte)
         if best is None or line.at(message_bytes) > best.at(message_bytes):
             best = line
     return best
-
-
-def _as_split(routing: Routing) -> Split:
-    weight = (Fraction(1, routing.parts),) * len(routing.pair)
-    return Split(routing.pair, routing.links, routing.length, weight)

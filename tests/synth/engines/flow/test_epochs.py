@@ -14,7 +14,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.flow.copies import Epochs, placements_of
 from weft.synth.engines.sketched.field import SearchInstance
 from weft.synth.judge.verify import verify
-from weft.synth.lp.solver import solve
+from weft.synth.lp.highs import solve
 from weft.synth.solvers.pool import Listener
 from weft.synth.time.schedule_time import simulate
 
