@@ -15,7 +15,7 @@ from weft.dsl.nouns.schedule import Schedule
 from ..base.engine import Point
 from ..base.meets import meets
 from ..bounds.bounds import Bounds, bounds, lower_bound_us
-from ..bounds.windows import Lengths
+from ..bounds.distance import Lengths
 from ..fabric.occupancy import rounds_per_chunk
 from ..time.latency import latency_us
 from ..time.order import LARGE

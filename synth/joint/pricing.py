@@ -19,7 +19,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from ..base.effort import Effort, setting
 from ..fabric.fabric import Fabric
 from ..prices.arborescence import tree_costs
-from ..steiner.tree import least_parents
+from ..steiner.graph import least_parents
 from .demands import CollectiveDemand, FlowPart, SumPart, TreePart
 from .routes import PricedRoutes
 

@@ -30,11 +30,9 @@ from ..api import synthesize
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Certificate, Observer
 from ..bounds.bounds import binding, bounds
-from ..bounds.demand import copying_demand
-from ..bounds.distance import latency_path, required_matrix
+from ..bounds.demand import copying_demand, representatives
+from ..bounds.distance import latency_path, path_certificate, required_matrix
 from ..bounds.effort import BOUND_EFFORT
-from ..bounds.rank_orbits import representatives
-from ..bounds.report import path_certificate
 from ..engines.packing.trees.quantize import halved
 from ..fabric.occupancy import us_per_byte
 from ..joint.bound import JointBound, joint_bound

@@ -36,9 +36,8 @@ from weft.dsl.nouns.topology import Topology
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..bounds import bounds
-from ..bounds.steps.demands import demands, reach
+from ..bounds.steps.demands import demands, find_orbits, reach
 from ..bounds.steps.flow_bound import flow_bound
-from ..bounds.steps.orbits import find_orbits
 from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import meets_bound, pareto
 from ..judge.verify import verify

@@ -23,7 +23,7 @@ from weft.dsl.nouns.placement import LARGEST_OFFSET
 from weft.dsl.nouns.schedule import Schedule
 
 from ..base.effort import Effort, setting
-from ..engines.packing.trees.shares import largest_remainder
+from ..engines.packing.trees.quantize import largest_remainder
 from ..fabric.fabric import fabric_of
 from ..fabric.occupancy import us_per_byte
 from ..lp.congestion import Congestion

@@ -10,7 +10,6 @@ from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
@@ -21,7 +20,6 @@ from weft.dsl.nouns.sketch import (
     Only,
     OwnFirst,
     Relay,
-    Rule,
     Sketch,
     SwitchPolicy,
     Symmetry,
@@ -89,7 +87,8 @@ class Sketched:
         """Rules that it cannot keep, sums other than allreduce, too much to search."""
         collective = problem.collective
         for rule in problem.sketch.rules if problem.sketch else ():
-            why = _refusal(rule, problem)
+            known = isinstance(rule, FOLLOWED)
+            why = refusal_of(rule, problem) if known else "it knows no such rules"
             if why:
                 return f"its search cannot follow the rule {rule.label!r}: {why}"
         if collective.ranks < 2:
@@ -203,6 +202,8 @@ class _ChunkCountSearch:
             goal = max(goal, float(self._whole(collective, size).us))
         search = PlacementSearch.of(field, self.budget.seed, self.engine.effort)
 
+        limits = self.bound
+        assert limits is not None, "best comes first"
         found: list[tuple[float, Point]] = []
 
         def improved(placed: Placements) -> None:
@@ -212,7 +213,7 @@ class _ChunkCountSearch:
             took = simulate(schedule, size).time_us
             meter.spend(simulation_steps(schedule))
             if not found or took < found[0][0]:
-                found[:] = [(took, self._point(schedule, took, goal))]
+                found[:] = [(took, point_of(schedule, limits, took, goal))]
                 self.observer.incumbent(found[0][1])
 
         search.run(meter, self.engine.patience, goal, improved)
@@ -220,23 +221,12 @@ class _ChunkCountSearch:
             improved(search.best)
         return found[0]
 
-    def _point(self, schedule: Schedule, took: float, goal: float) -> Point:
-        assert self.bound is not None, "best comes first"
-        return point_of(schedule, self.bound, us=took, least_us=goal)
-
-
-def _refusal(rule: Rule, problem: Problem) -> str | None:
-    if not isinstance(rule, FOLLOWED):
-        return "it knows no such rules"
-    return refusal_of(rule, problem)
-
 
 def _moves(problem: Problem) -> bool:
     return any(isinstance(r, Symmetry) for r in (problem.sketch or Sketch("")).rules)
 
 
 def _transfers(collective: Collective) -> int:
-    """Estimate the number of transfers: one per (rank, chunk) that is wanted."""
     if collective.kind is Kind.ALLREDUCE:
         return 2 * (collective.ranks - 1) * collective.chunks
     return len(collective.post)
