@@ -181,7 +181,7 @@ def _twins(topology: Topology) -> Iterator[Ints]:
     loaded = fabric_of(topology).loaded
     same: dict[tuple[int, int, object], list[int]] = defaultdict(list)
     for i, link in enumerate(topology.links):
-        kind = (link.bandwidth, link.latency, link.lanes, loaded[i][1:])
+        kind: object = (link.bandwidth, link.latency, link.lanes, loaded[i][1:])
         same[link.src, link.dst, kind].append(i)
     for (src, dst, kind), links in same.items():
         back = same.get((dst, src, kind), [])
