@@ -16,7 +16,7 @@ from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program, Protocol
 from weft.dsl.nouns.runtime import MSCCL, RCCL
-from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.flat import classic_algorithm
 
 NAMES = ("biring", "double_tree", "recursive_doubling", "halving_doubling", "swing", "one_shot")
 
