@@ -87,7 +87,9 @@ def _times(
 ) -> list[MeasuredTime]:
     """Return the measured times of a run."""
     require_machine(run, path, topology)
-    kind = _kind(given) if given else run.kind
+    if given and given not in {*Kind}:
+        raise UserError(f"no collective is called {given}", where="-c", hint=", ".join(Kind))
+    kind = Kind(given) if given else run.kind
     if kind is None:
         named = f"{run.test}_perf is no collective of weft" if run.test else "no test is named"
         raise UserError(named, where=path, hint="say which with -c allreduce")
@@ -109,12 +111,6 @@ def require_machine(run: NcclTestsRun, path: str, topology: Topology) -> None:
             hint="name the machine that ran it, such as dgx-a100:nodes=2, and of a larger one its "
             "ranks: --group 0..3,8..11",
         )
-
-
-def _kind(name: str) -> Kind:
-    if name not in {*Kind}:
-        raise UserError(f"no collective is called {name}", where="-c", hint=", ".join(Kind))
-    return Kind(name)
 
 
 def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:

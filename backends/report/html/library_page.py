@@ -87,7 +87,9 @@ def library_page(
     for number, tuned in enumerate(library.tuned):
         sections += [
             _plans(tuned, number, at),
-            _curves(tuned, number),
+            charts_section(
+                f"sizes{number}", f"{tuned.name}: time over size", size_charts(*_series(tuned))
+            ),
             _gains(tuned, number),
             _changes(tuned, number),
             _candidates(tuned, number),
@@ -264,13 +266,6 @@ def _series(one: Tuned) -> tuple[list[Series], Series]:
 
 def _line(name: str, grid: Sequence[int], times: Sequence[float | None]) -> Series:
     return Series(name, [(n, u) for n, u in zip(grid, times, strict=True) if u is not None])
-
-
-def _curves(one: Tuned, number: int) -> Facts:
-    lines, bound = _series(one)
-    return charts_section(
-        f"sizes{number}", f"{one.name}: time over size", size_charts(lines, bound)
-    )
 
 
 def _gains(one: Tuned, number: int) -> Facts:
