@@ -170,14 +170,12 @@ def _section(kind: str, sizes: Sequence[Mapping[str, Any]]) -> Facts:
         over_size("Predicted ÷ measured", left, unit="times measured", log=False),
     ]
     names = ("measured", "defaults", "fitted", "error", "what runs")
-    rows = [_calibrated_row(one) for one in sizes]
+    rows = []
+    for one in sizes:
+        times = [microseconds(float(one[key])) for key in ("us", "default_us", "predicted_us")]
+        error = "" if one["apart"] else f"{100 * one['error']:+.0f} %"
+        rows.append([byte_words(one["bytes"]), *times, error, one["apart"] or one["how"]])
     return charts_section(kind, f"{kind}: measured and predicted", charts, names, rows)
-
-
-def _calibrated_row(one: Mapping[str, Any]) -> list[str]:
-    times = [microseconds(float(one[key])) for key in ("us", "default_us", "predicted_us")]
-    error = "" if one["apart"] else f"{100 * one['error']:+.0f} %"
-    return [byte_words(one["bytes"]), *times, error, one["apart"] or one["how"]]
 
 
 # --- a search: best schedule and proven bound over its effort, from its log -----------------------

@@ -17,7 +17,7 @@ from weft.dsl.nouns.schedule import Schedule, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
 
-from ...deploy.guide import TAKES, Guide, guide
+from ...deploy.guide import TAKES, guide
 from ...deploy.launchers import PLACE as FOLDER
 from ...deploy.launchers import assigned
 from ...tune.library_model import library_choice, library_model, library_runtime
@@ -386,7 +386,16 @@ def deploy_section(library: Library) -> Facts:
         f"{one.loader.name}: {one.loader.title}\n  {TAKES[one.loader.format]}; {one.words}"
         for one in found.runtimes
     ]
-    parts = [("Which runtime", "\n".join(rows)), *_parts(found)]
+    parts = [("Which runtime", "\n".join(rows))]
+    if found.settings is not None:
+        debug = " ".join(assigned(*one) for one in found.settings.loader.debug)
+        parts += [
+            ("Settings", "\n".join(assigned(*one) for one in found.variables)),
+            ("Start with mpirun", found.launch["mpirun"]),
+            ("Was it used?", "\n".join([f"With {debug}:", *found.proof])),
+        ]
+    if found.settings is not None and found.tests:
+        parts.append(("Before, after, and the proof", "\n".join(found.tests.values())))
     notes = [
         f"{FOLDER} is the path of this folder, where all hosts see it; weft deploy FOLDER prints "
         "these lines with it, for mpirun, Slurm, torchrun and Kubernetes",
@@ -400,20 +409,6 @@ def deploy_section(library: Library) -> Facts:
         "parts": [{"title": title, "text": text} for title, text in parts],
         "notes": [f"{note[:1].upper()}{note[1:]}." for note in notes],
     }
-
-
-def _parts(found: Guide) -> list[tuple[str, str]]:
-    if found.settings is None:
-        return []
-    debug = " ".join(assigned(*one) for one in found.settings.loader.debug)
-    told = [
-        ("Settings", "\n".join(assigned(*one) for one in found.variables)),
-        ("Start with mpirun", found.launch["mpirun"]),
-        ("Was it used?", "\n".join([f"With {debug}:", *found.proof])),
-    ]
-    if found.tests:
-        told.append(("Before, after, and the proof", "\n".join(found.tests.values())))
-    return told
 
 
 REPORT = "report.html"
