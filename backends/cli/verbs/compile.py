@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
-from weft.dsl.importers.defaults import NO_PEER_ACCESS
+from weft.dsl.importers.generations import NO_PEER_ACCESS
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request

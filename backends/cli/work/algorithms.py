@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.synth.engines.classic.hierarchical import Hierarchical
 from weft.synth.engines.classic.in_network import InNetwork
-from weft.synth.engines.classic.laned import Laned, LaneStructure
+from weft.synth.engines.classic.lanes import Laned, LaneStructure
 from weft.synth.engines.classic.model import Flat
 from weft.synth.engines.classic.place import ClassicAlgorithm, all_algorithms
 
