@@ -118,7 +118,7 @@ def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:
     told += [(x.key, "", f"{x.default:.4g}", f"kept: {x.why}") for x in found.untold]
     rows = [{**x, "error": "", "how": x["apart"]} if x["apart"] else x for x in sizes]
     heads = ("collective:name", "size:bytes", "measured µs:us:.4g", "default µs:default_us:.4g")
-    heads += ("fitted µs:predicted_us:.4g", "error:error:+.0%", "what ran:how")
+    more = ("fitted µs:predicted_us:.4g", "error:error:+.0%", "what ran:how")
     before, after = found.error(fitted=False), found.error(fitted=True)
     apart = sum(bool(r.apart) for r in found.residuals)
     last = f"median error {before:.1%} with defaults, {after:.1%} as fitted"
@@ -128,7 +128,7 @@ def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:
         (
             table(("number", "fitted", "default", "remark"), told, columns())
             + "\nalpha, start and host in µs; reach and efficiency are parts of 1",
-            shown(rows, *heads, width=columns()),
+            shown(rows, *heads, *more, width=columns()),
             last,
         )
     )
