@@ -35,11 +35,14 @@ def plan_text(plan: WorkloadPlan) -> str:
     """Return bound and time, those of other ways of sharing, classes, and the order."""
     name = plan.workload.name + (f" on {plan.machine}" if plan.machine else "")
     operations = count(len(plan.workload.operations), "operation")
+    quality = "proved best"
+    if not is_best(plan):
+        quality = f"at most {plan.us / float(plan.bound_us) - 1:.2%} above the bound"
     head = facts(
         [
             ("workload", f"{name}, {operations}"),
             ("bound", f"{microseconds(float(plan.bound_us))} µs: {certificate_text(plan.proof)}"),
-            ("plan", f"{microseconds(plan.us)} µs, {_quality(plan)}"),
+            ("plan", f"{microseconds(plan.us)} µs, {quality}"),
             ("fair sharing", _against(plan, plan.times.fair, FAIR)),
             ("one queue", _against(plan, plan.times.queue, QUEUE)),
             ("no overlap", _against(plan, plan.times.sequence, "one after another")),
@@ -85,12 +88,6 @@ def _numbered(name: str) -> tuple[str, int]:
     """Return ``tp`` and 3 of ``tp[3]``; another name with -1."""
     parts = _NUMBERED.fullmatch(name)
     return (name, -1) if parts is None else (parts[1], int(parts[2]))
-
-
-def _quality(plan: WorkloadPlan) -> str:
-    if is_best(plan):
-        return "proved best"
-    return f"at most {plan.us / float(plan.bound_us) - 1:.2%} above the bound"
 
 
 def is_best(plan: WorkloadPlan) -> bool:

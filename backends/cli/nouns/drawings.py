@@ -40,7 +40,13 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
     """
     trace = TraceFile()
     if subject.kind == FileKind.PLAN:
-        return _plan_trace(trace, subject)
+        plan = judged_plan(subject)
+        add_plan(trace, plan)
+        trace.about = {"times": "planned by weft", "file": subject.where}
+        text = trace.text()
+        require_sound(text)
+        about = f"{count(len(plan.pieces), 'piece')}, {microseconds(plan.us)} µs"
+        return text, {"about": about, "us": number(plan.us)}
     call = _measured(args)
     group = "predicted: " if call else ""
     if call:
@@ -54,16 +60,6 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
     require_sound(text)
     about = f"{about}, {microseconds(us)} µs at {format_bytes(size)}"
     return text, {"about": about, "bytes": size, "us": number(us)}
-
-
-def _plan_trace(trace: TraceFile, subject: Subject) -> Drawn:
-    plan = judged_plan(subject)
-    add_plan(trace, plan)
-    trace.about = {"times": "planned by weft", "file": subject.where}
-    text = trace.text()
-    require_sound(text)
-    about = f"{count(len(plan.pieces), 'piece')}, {microseconds(plan.us)} µs"
-    return text, {"about": about, "us": number(plan.us)}
 
 
 def _measured(args: ShowFlags) -> Call | None:

@@ -111,8 +111,12 @@ def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
         raise UserError("messages have at most 1GiB", where="--sizes")
     unit = type_named(args.dtype).itemsize * units.message_chunks
     lengths = tuple(dict.fromkeys(max(1, size // unit) for size in sizes.powers()))
+    names = [one.name for one, _ in plans]
     return Bench(
-        _named_apart([one for one, _ in plans]),
+        tuple(
+            one if names.count(one.name) == 1 else replace(one, name=f"{one.name} ({i})")
+            for i, (one, _) in enumerate(plans, 1)
+        ),
         units,
         lengths,
         args.dtype,
@@ -120,14 +124,6 @@ def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
         args.time,
         args.timeout,
         args.seed,
-    )
-
-
-def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
-    names = [one.name for one in some]
-    return tuple(
-        one if names.count(one.name) == 1 else replace(one, name=f"{one.name} ({i})")
-        for i, one in enumerate(some, 1)
     )
 
 

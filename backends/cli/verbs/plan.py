@@ -9,8 +9,6 @@ from typing import Any
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import number
-from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import Workload
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.ordering.jobs import shared_jobs
@@ -40,7 +38,11 @@ def run(args: PlanFlags, console: Console) -> int:
     _check_output(args, console)
     if args.bound:
         raise UserError("--bound is of collectives that start together, with nothing else")
-    plans = [_planned(args, one, machine) for one in workloads]
+    plans = []
+    for one in workloads:
+        meter, name = Meter(int(args.effort * STEPS)), machine.name if machine else ""
+        cost_of = costs_on(machine, one) if machine and one.needs_machine else None
+        plans.append(plan_in_time(one, meter, machine=name, cost_of=cost_of, seed=args.seed))
     if not args.shift:
         return _one(args, plans[0], console)
     if len(plans) < 2:
@@ -61,16 +63,6 @@ def _check_output(args: PlanFlags, console: Console) -> None:
             hint=f"name a file in it: -o {args.output.rstrip('/')}/plan.json",
         )
     check_file_output(args, console)
-
-
-def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:
-    meter = Meter(int(args.effort * STEPS))
-    name, cost_of = "", None
-    if machine is not None:
-        name = machine.name
-        if workload.needs_machine:
-            cost_of = costs_on(machine, workload)
-    return plan_in_time(workload, meter, machine=name, cost_of=cost_of, seed=args.seed)
 
 
 def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:

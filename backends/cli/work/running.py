@@ -128,8 +128,14 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
         text = script_text(format, subject, source, either)
     require_good(format.findings(text, subject.where), subject.where)
     piece = EmittedFile.of(text, subject.where)
-    if args.topology:
-        schedule = _costs(schedule, args.topology, subject.where)
+    if args.topology and schedule is None:
+        raise UserError(
+            "times are predicted for schedules only: other files do not state the links they use",
+            where=subject.where,
+            hint="leave -t out, or name the file of the schedule",
+        )
+    if args.topology and schedule is not None:
+        schedule = on_machine(schedule, args.topology)
     return RunPlan(piece, piece.units, schedule)
 
 
@@ -144,16 +150,6 @@ def _refuse_interpreted(subject: Subject, on: str) -> None:
         where=subject.where,
         hint=f"without --on, `weft run` executes it on the host by an interpreter{there}",
     )
-
-
-def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
-    if schedule is None:
-        raise UserError(
-            "times are predicted for schedules only: other files do not state the links they use",
-            where=where,
-            hint="leave -t out, or name the file of the schedule",
-        )
-    return on_machine(schedule, topology)
 
 
 def _job(plan: RunPlan, args: RunFlags) -> RankJob:
