@@ -73,7 +73,7 @@ def chunk_words(chunks: int, message_chunks: int) -> str:
 
 
 def capacity_words(topology: Topology, crossing: Any) -> str:
-    """Links of a :class:`.cut.Crossing` and what they carry: ``6 links, 4·25 + 2·50 = 200 GB/s``."""
+    """Links of a :class:`.cut.Crossing` and their load: ``6 links, 4·25 + 2·50 = 200 GB/s``."""
     bandwidth = topology.capacities()
     groups: dict[tuple[Fraction, Fraction], int] = {}
     for row, times in crossing.cover:
