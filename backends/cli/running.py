@@ -28,7 +28,6 @@ from ..ranks.joined import attend_joined
 from ..ranks.nccl import run_on_gpus
 from ..ranks.recording import dumps, recorded
 from ..ranks.threads import run_threads
-from ..ranks.verdict import require_whole, results
 from .console import Console
 from .exit_codes import Exit
 from .flags.files import REPEAT, RunFlags
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
 
     from ..ranks.job import RankJob, RankReport
-    from ..ranks.verdict import CaseResult
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
 TIMEOUT = 60.0
@@ -97,13 +95,8 @@ def _reports(job: RankJob, on: str) -> dict[int, RankReport]:
         return run_threads(job)
     if on == "nccl":
         return run_on_gpus(job)
-    launchers: dict[str, launcher.Launcher] = {
-        "mpi": launcher.mpi,
-        "torch": launcher.torch,
-        "jax": launcher.jax,
-    }
-    ending = launcher.run_job(job, launchers[on])
-    require_whole(job, ending)
+    ending = launcher.run_job(job, on)
+    launcher.require_whole(job, ending)
     return ending.reports
 
 
@@ -197,7 +190,7 @@ def _told(
     console: Console,
     started: float,
 ) -> int:
-    found = results(job, reports)
+    found = launcher.results(job, reports)
     checks = [Check("program", True, GOOD), _compared(found)]
     predict = _prediction(plan.schedule)
     sizes = [_entry(plan.collective, one, predict) for one in found if one.us]
@@ -265,7 +258,7 @@ def _write_recording(
     console.say("Recorded", f"{path}: {count(len(rows), 'call')} of {job.ranks} ranks")
 
 
-def _compared(found: Sequence[CaseResult]) -> Check:
+def _compared(found: Sequence[launcher.CaseResult]) -> Check:
     wrong = [(one, text) for one in found for text in one.wrong]
     if wrong:
         one, text = wrong[0]
@@ -286,7 +279,7 @@ def _prediction(schedule: Schedule | None) -> Predict:
     return lambda size: simulate(schedule, size).time_us
 
 
-def _entry(collective: Collective, one: CaseResult, predict: Predict) -> dict[str, Any]:
+def _entry(collective: Collective, one: launcher.CaseResult, predict: Predict) -> dict[str, Any]:
     """Return one entry of ``sizes``."""
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from weft.dsl.nouns.collective import Collective
 from ..formats.p2p.data import Exam, type_named, units_of
 from ..formats.p2p.emit import function_of
 from ..formats.p2p.read import read_script
-from .recording import CallRecord
+from .recording import CallRecord, record_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +79,20 @@ class RankJob:
 
     def write(self, folder: Path) -> None:
         """Put it where the ranks read it."""
-        pieces = []
-        for number, piece in enumerate(self.pieces):
-            (folder / f"piece_{number}.py").write_text(piece.text, "utf-8")
-            units = piece.units.to_json()
-            pieces.append({"function": piece.function, "units": units})
-        data = {
-            "pieces": pieces,
-            "cases": [asdict(case) for case in self.cases],
-            "ranks": self.ranks,
-            "timeout": self.timeout,
-        }
+        pieces = [(one.text, one.function, one.units.to_json()) for one in self.pieces]
+        cases = [asdict(case) for case in self.cases]
+        data = (pieces, cases, self.ranks, self.timeout)
         (folder / "job.json").write_text(json.dumps(data), "utf-8")
 
     @staticmethod
     def read(folder: Path) -> RankJob:
         """Return the job in a folder."""
-        data = json.loads((folder / "job.json").read_text("utf-8"))
-        pieces = [
-            EmittedFile(
-                (folder / f"piece_{number}.py").read_text("utf-8"),
-                piece["function"],
-                Collective.from_json(piece["units"]),
-            )
-            for number, piece in enumerate(data["pieces"])
-        ]
-        cases = tuple(Case(**case) for case in data["cases"])
-        return RankJob(tuple(pieces), cases, data["ranks"], data["timeout"])
+        pieces, cases, *rest = json.loads((folder / "job.json").read_text("utf-8"))
+        return RankJob(
+            tuple(EmittedFile(*one, Collective.from_json(units)) for *one, units in pieces),
+            tuple(Case(**case) for case in cases),
+            *rest,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +103,6 @@ class Done:
     wrong: str | None
     seconds: tuple[float, ...] = ()
     watch: CallRecord | None = None
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Done:
-        """Build from its dictionary."""
-        watch = data["watch"] and CallRecord.of(data["watch"])
-        return Done(data["wrong"], tuple(data["seconds"]), watch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +135,14 @@ class RankReport:
     def from_json(text: str) -> RankReport:
         """Parse the text of :meth:`to_json`."""
         data: dict[str, Any] = json.loads(text)
-        done = tuple(d and Done.of(d) for d in data["done"])
+        done = tuple(d and _done(d) for d in data["done"])
         failure = data["failure"] and Failure(**data["failure"])
         return RankReport(data["rank"], done, failure)
+
+
+def _done(data: dict[str, Any]) -> Done:
+    watch = data["watch"] and record_of(data["watch"], "a report")
+    return Done(data["wrong"], tuple(data["seconds"]), watch)
 
 
 def whole_job(pieces: Sequence[EmittedFile], cases: Sequence[Case], timeout: float) -> RankJob:

@@ -91,7 +91,7 @@ def _call(data: Any, where: str) -> Call:
     fields = Fields(data, where)
     size, dtype = fields.get("bytes", int), fields.get("dtype", str)
     all_ranks: list[Any] = fields.get("ranks", list)
-    ranks = tuple(_watch(one, f"{where}, rank {r}") for r, one in enumerate(all_ranks))
+    ranks = tuple(record_of(one, f"{where}, rank {r}") for r, one in enumerate(all_ranks))
     fields.finish()
     for watch in ranks:
         if any(not 0 <= peer < len(ranks) for x in watch.rounds for peer in (*x.to, *x.source)):
@@ -99,7 +99,12 @@ def _call(data: Any, where: str) -> Call:
     return Call(size, dtype, ranks)
 
 
-def _watch(data: Any, where: str) -> CallRecord:
+def record_of(data: Any, where: str) -> CallRecord:
+    """Build the record of a rank from its dictionary.
+
+    Raises:
+        BadFile: not such a dictionary.
+    """
     fields = Fields(data, where)
     us, found, now = _time(fields, "us", where), [], 0.0
     for one in fields.get("rounds", list):
@@ -151,12 +156,6 @@ class Passed:
     to: tuple[int, ...]
     source: tuple[int, ...]
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Passed:
-        """Build from its dictionary."""
-        ends = (tuple(data[key]) for key in ("to", "source"))
-        return Passed(data["round"], data["start_us"], data["end_us"], *ends)
-
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
@@ -164,11 +163,6 @@ class CallRecord:
 
     us: float
     rounds: tuple[Passed, ...]
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> CallRecord:
-        """Build from its dictionary."""
-        return CallRecord(data["us"], tuple(map(Passed.of, data["rounds"])))
 
 
 class _Watched:

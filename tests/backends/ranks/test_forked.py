@@ -13,19 +13,20 @@ from weft.backends.ranks.launcher import run_program
 from weft.dsl.base.errors import CheckFailed
 
 PROGRAM = """
-import json, os, sys, time
-from pathlib import Path
-from weft.backends.ranks.launcher import FOUND, PLAN, leave
-_, on, place = sys.argv
-number, plan = int(os.environ["WEFT_RANK"]), json.loads((Path(place) / PLAN).read_text())
-print("heard", number, flush=True)
-if number == plan["fails"]:
-    raise ArithmeticError("out of luck")
-(Path(place) / f"came-{number}").touch()
-while len(list(Path(place).glob("came-*"))) < 3:
-    time.sleep(0.01)
-if not number:
-    leave(Path(place) / FOUND, [on, sorted(path.name for path in Path(place).glob("came-*"))])
+import os, time
+from weft.backends.ranks.launcher import take_part
+
+def came(on, plan, place, tell):
+    number = int(os.environ["WEFT_RANK"])
+    tell(f"heard {number}")
+    if number == plan["fails"]:
+        raise ArithmeticError("out of luck")
+    (place / f"came-{number}").touch()
+    while len(list(place.glob("came-*"))) < 3:
+        time.sleep(0.01)
+    return None if number else [on, sorted(path.name for path in place.glob("came-*"))]
+
+take_part(came)
 """
 
 

@@ -10,9 +10,9 @@ from standin_nccl import installed
 
 from weft.backends.cli import main
 from weft.backends.formats.p2p.embedded.nccl import on_comm
-from weft.backends.ranks.profile.gpus import NcclCaller, probe_of
 from weft.backends.ranks.profile.machine import topology_of
 from weft.backends.ranks.profile.model import CallStep, ProbeLimits
+from weft.backends.ranks.profile.ranks import NcclCaller, probe_of
 from weft.backends.ranks.profile.survey import survey
 
 
