@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import check_replaceable
 
-from ..jobs.answer import Ending
+from ..jobs.job import Ending
 from ..jobs.local import local
 from ..report.html.library_text import REPORT
 from ..tune.folder import files_in

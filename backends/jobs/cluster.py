@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import Missing, UserError, WeftError
 
-from .answer import Ending, JobResult, of_error
 from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
-from .job import Job
+from .job import Ending, Job, JobResult, of_error
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -339,15 +338,7 @@ class Cluster(Executor):
 
     def _answer(self, handle: JobHandle, future: Any) -> JobResult:
         if future.status == "finished":
-            told = future.result()
-            return JobResult(
-                Ending(told["ending"]),
-                told["value"],
-                told["fault"],
-                told["starts"],
-                told["seconds"],
-                tuple((text, trace) for text, trace in told["remarks"]),
-            )
+            return JobResult.from_json(future.result())
         if handle.unwanted.is_set():
             return JobResult(Ending.CANCELLED, starts=handle.starts)
         error = future.exception()

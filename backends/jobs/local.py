@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
-from weft.dsl.base.answering import Lost
+from weft.dsl.base.answering import AnsweringProcess, Lost
+from weft.dsl.base.deadline import Deadline
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.processes import cores
 
-from .answer import Ending, JobResult, of_error
 from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
-from .job import Job
-from .worker import Worker
+from .job import Ending, Job, JobResult, of_error
+
+CODE = "from weft.backends.jobs.child import main; main()"
 
 STARTS = 3
 """Maximum number of starts of a job whose process dies every time."""
+
+
+SERVES = 200
+"""Jobs after which a process is replaced, so that what libraries leave behind does not pile up."""
 
 
 def local(
@@ -72,6 +80,69 @@ class LocalExecutor(Executor):
                 handle.end(attempt(handle, worker, self._closed))
         finally:
             worker.kill()
+
+
+class Worker:
+    """One process, started when the first job comes and again whenever it is gone.
+
+    Not for several threads at once. ``threads``: that libraries may use within it. ``code``: the
+    fingerprint that it must have.
+    """
+
+    def __init__(self, threads: int, code: str) -> None:
+        self._code = code
+        self._process = AnsweringProcess(CODE, threads)
+        self._served = 0
+
+    def run(
+        self,
+        job: Job,
+        deadline: float | None,
+        stopped: Callable[[], bool],
+        started: Callable[[str], None],
+    ) -> JobResult:
+        """Run a job; ``started`` is called with its place, ``stopped`` is polled.
+
+        Raises:
+            Lost: the process died.
+        """
+        if stopped() or not self._ready(stopped):
+            return JobResult(Ending.CANCELLED, starts=0)
+        started(f"{socket.gethostname()}:{self._process.pid}")
+        start = time.monotonic()
+        question = {"function": job.function, "text": job.text}
+        until = None if deadline is None else Deadline(deadline)
+        value = self._process.ask(question, until, stopped)
+        if value is not None:
+            self._served += 1
+            return JobResult.from_json(value)
+        spent = time.monotonic() - start
+        if stopped():
+            return JobResult(Ending.CANCELLED, seconds=spent)
+        fault = {"message": f"killed at its deadline, after {spent:.1f}s"}
+        return JobResult(Ending.LATE, fault=fault, seconds=spent)
+
+    def kill(self) -> None:
+        """End the process and all that it started, at once."""
+        self._process.kill()
+
+    def _ready(self, stopped: Callable[[], bool]) -> bool:
+        """Have a process, made if there is none; False if it was not wanted any more meanwhile."""
+        if self._served >= SERVES:
+            self.kill()
+        if self._process.pid is not None:
+            return True
+        self._served = 0
+        if not self._process.ready(stopped):
+            return False
+        if self._process.hello["fingerprint"] != self._code:
+            self.kill()
+            raise WeftError(
+                f"weft's own files on {socket.gethostname()} are not those that the command was "
+                "started with",
+                hint="start it again, and the workers of the cluster",
+            )
+        return True
 
 
 def attempt(handle: JobHandle, worker: Worker, closed: threading.Event) -> JobResult:

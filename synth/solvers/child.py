@@ -46,8 +46,7 @@ def _solve(question: Any, found: Say) -> Any:
     elif question["solver"] == "mip":
         from .mip_child import solve
     elif question["solver"] == "lp":
-        from .highs import highs_core
-        from .lp_child import solve
+        from .highs import highs_core, solve
 
         highs_core()
     else:

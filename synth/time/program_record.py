@@ -29,7 +29,7 @@ from .program_machine import Activity, Machine, leg_tables
 from .program_tables import Layout, PreparedProgram, Ticks, meeting
 from .program_time import run_to_end
 from .runtime_model import Cut, RuntimeModel
-from .schedule_tables import in_us
+from .schedule_tables import ticks_us
 
 MOST_RECORDED = 200_000
 """Of more operations one by one nothing is drawn: a picture of them could not be read."""
@@ -234,26 +234,26 @@ def _timeline(
         ),
         start_us=begin,
         skipped=skipped,
-        skipped_us=begin + in_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
+        skipped_us=begin + ticks_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
         block=_ints(block),
         turn=_ints(turn),
         operation=_ints(operation),
         bytes=piece * table.chunks[_ints(operation)],
-        reached_us=begin + in_us(reached, unit),
-        done_us=begin + in_us(done, unit),
+        reached_us=begin + ticks_us(reached, unit),
+        done_us=begin + ticks_us(done, unit),
         phase_of=_ints(phase_of),
         phase=_ints(phase),
-        phase_start_us=begin + in_us(phase_start, unit),
-        phase_end_us=begin + in_us(phase_end, unit),
+        phase_start_us=begin + ticks_us(phase_start, unit),
+        phase_end_us=begin + ticks_us(phase_end, unit),
         message_of=_ints(sender),
         received_by=_ints([at.get((turn[s], meets[operation[s]]), -1) for s in sender]),
         message_connection=_ints(connection),
-        message_start_us=begin + in_us(start, unit),
-        message_left_us=begin + in_us(np.array(start, object) + legs[:, q.LEAVES], unit),
-        message_end_us=begin + in_us(np.array(start, object) + legs[:, q.ARRIVES], unit),
+        message_start_us=begin + ticks_us(start, unit),
+        message_left_us=begin + ticks_us(np.array(start, object) + legs[:, q.LEAVES], unit),
+        message_end_us=begin + ticks_us(np.array(start, object) + legs[:, q.ARRIVES], unit),
         held_start=held_start,
         held_row=held[:, q.ROW].astype(np.int64),
-        held_until_us=begin + in_us(since + held[:, q.TICKS], unit),
+        held_until_us=begin + ticks_us(since + held[:, q.TICKS], unit),
         waits=_waits(table, at),
     )
 

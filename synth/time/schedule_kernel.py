@@ -23,6 +23,7 @@ from .queue_kernel import (
     EVENTS,
     EVENTS_AT,
     HEADS,
+    HEADS_AT,
     KEY,
     LEAVES,
     LEG,
@@ -71,6 +72,23 @@ KNOWN, WOKEN = range(2)  # of places in a slice: arrivals without a gap, readers
 PROGRESS_COLUMNS = 2
 FIRST, LEFT = range(2)  # of steps (with barriers): the first transfer; jobs not yet arrived
 STEP_COLUMNS = 2
+NAMED = (("transfers", FIRST_LEG, "legs"), ("transfers", END_LEG, "legs"))
+"""Columns that name records of another table (:func:`.queue_kernel.placed`)."""
+
+BEGINS = {
+    TRANSFERS_AT: "transfers",
+    PLACES_AT: "places",
+    READERS_AT: "readers",
+    STEPS_AT: "steps",
+    SLOTS_AT: "slots",
+    PROGRESS_AT: "progress",
+    MEETINGS_AT: "meetings",
+    JOBS_AT: "jobs",
+    HEADS_AT: "heads",
+    EVENTS_AT: "events",
+}
+"""Words that say where a table begins; the first one is of rows, behind all such words."""
+
 # A job is a client whose LEG is 0 until its data is there. KEY: when it got ready (or its planned
 # turn), and once it has started, when.
 

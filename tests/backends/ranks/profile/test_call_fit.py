@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from weft.backends.ranks.profile.call_fit import CallNumbers, call_numbers
+from weft.backends.ranks.profile.machine import CallNumbers, call_numbers
 from weft.backends.ranks.profile.model import CallPath, CallStep, CallTime
 from weft.dsl.nouns.parts import Medium
 
