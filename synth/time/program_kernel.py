@@ -20,6 +20,7 @@ from .queue_kernel import (
     EVENTS,
     EVENTS_AT,
     HEADS,
+    HEADS_AT,
     KEY,
     LEAVES,
     LEG,
@@ -68,6 +69,32 @@ FRESH, PAID, BUSY_NOW, ASLEEP = range(4)
 # Activities, as :class:`~.program_machine.Activity` has them.
 MESSAGE, SLOT, WAITS, LINK, SENDING, LOCAL, DONE = range(7)
 BLOCK_COLUMNS = SPENT + 7
+
+NAMED = (
+    ("blocks", FIRST, "operations"),
+    ("blocks", END, "operations"),
+    ("blocks", AT, "operations"),
+    ("blocks", OUT, "ends"),
+    ("blocks", INTO, "ends"),
+    ("ends", SENDER, "blocks"),
+    ("ends", RECEIVER, "blocks"),
+    ("operations", WAIT_BEGIN, "waits"),
+    ("operations", WAIT_END, "waits"),
+    ("operations", FULL_LEG, "legs"),
+    ("operations", LAST_LEG, "legs"),
+    ("waits", OTHER, "blocks"),
+)
+"""Columns that name records of another table (:func:`.queue_kernel.placed`)."""
+
+BEGINS = {
+    BLOCKS_AT: "blocks",
+    ENDS_AT: "ends",
+    LEGS_AT: "legs",
+    STACK_AT: "stack",
+    HEADS_AT: "heads",
+    EVENTS_AT: "events",
+}
+"""Words that say where a table begins; the first one is of rows, behind all such words."""
 
 ENDED, STUCK, TURNED, FULL, LATE = range(5)
 """Why the loop came back: all is done; nothing will ever happen; the watched block is in another

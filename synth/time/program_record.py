@@ -2,7 +2,7 @@
 
 :func:`~.program_time.simulate_program` keeps totals; pictures and traces need every operation. The
 kernel is the same one, with two functions replaced: a plain run costs no more for it. Turns that
-repeat a state are passed at once here too (:mod:`.steady`), so the record has gaps: ``skipped_us``.
+repeat a state are passed at once here too, so the record has gaps: ``skipped_us``.
 """
 
 from __future__ import annotations

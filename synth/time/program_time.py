@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -35,11 +35,10 @@ from weft.dsl.nouns.topology import Topology
 
 from . import program_kernel as k
 from .calibrated import named_model
-from .program_machine import Activity, Machine
+from .program_machine import FEWEST_TURNS, Activity, Machine, Steady
 from .program_tables import FEW_OPERATIONS, FITS, PreparedProgram, bytes_moved
 from .runtime_model import Cut, RuntimeModel
 from .schedule_time import SimulatedTime, bus_factor
-from .steady import FEWEST_TURNS, Steady
 
 MOST_OPERATIONS = 2_000_000
 MOST_COMPILED = 16_000_000
@@ -89,7 +88,7 @@ def simulate_program(
 
     ``model``: that of MSCCL on the machine, calibrated, where none is given. ``protocol`` replaces
     the program's own. Rank r of the program is rank r of the topology.
-    Iterations that repeat a state are skipped, exactly (:mod:`.steady`); if after
+    Iterations that repeat a state are skipped, exactly (:class:`.Steady`); if after
     ``most_operations`` (or 8 iterations) no state has come back, the rest is extrapolated
     (``exact`` is false); by default these are 2 million, or 16 million in the compiled kernel. That
     one takes over after :data:`FEW_OPERATIONS`, if the ticks of the run fit 64 bits. An operation
@@ -133,7 +132,7 @@ def simulate_prepared(
     except CheckFailed as error:
         error.where = f"a message of {format_bytes(message_bytes)}"
         raise
-    finish = found.finish
+    finish = found.us(lambda x: [x.finished]).ravel()
     return ProgramSimulation(
         message_bytes=message_bytes,
         time_us=prepared.model.total_us(protocol, float(finish.max(initial=0))),
@@ -143,11 +142,11 @@ def simulate_prepared(
         cut=cut,
         operations=operations.size * cut.iterations,
         simulated=found.simulated,
-        exact=found.exact,
-        busy_us=found.busy,
+        exact=found.half is None,
+        busy_us=found.us(lambda x: [x.busy]).ravel(),
         block_rank=operations.program.block_rank,
         block_id=operations.program.block_index,
-        spent_us=found.spent.T,
+        spent_us=found.us(lambda x: x.spent[: Activity.DONE]).T,
         finish_us=finish,
     )
 
@@ -191,7 +190,8 @@ class ProgramClock:
         limit -= float(model.protocol(protocol).start_us)
         try:
             runs = Runs(self._prepared, cut, protocol, 0, rounded=True, limit=max(0.0, limit))
-            run_us = float(runs.find(most_operations).finish.max(initial=0))
+            run = runs.find(most_operations)
+            run_us = float(run.us(lambda x: [x.finished]).max(initial=0))
             return model.total_us(protocol, run_us)
         except _GivenUp:
             return math.inf
@@ -257,7 +257,7 @@ class Runs:
         self.slots = prepared.model.protocol(protocol).slots
         self.ticks = prepared.ticks(cut, protocol)
 
-    def find(self, most_operations: int | None) -> _MachineRun | _Extrapolated:
+    def find(self, most_operations: int | None) -> _MachineRun:
         """All iterations, the last ones extrapolated if there are too many.
 
         Raises:
@@ -305,60 +305,24 @@ class Runs:
 class _MachineRun:
     """The result of a run; µs are found from its ticks when they are asked for.
 
-    ``simulated``: operations that were run one by one.
+    Attributes:
+        machine: at its end.
+        simulated: operations that were run one by one.
+        half, share: a shorter run, and the share of this one's length that lies beyond it on a
+            straight line through both; 0: it is over.
     """
 
     machine: Machine
     simulated: int
-    exact: ClassVar[bool] = True
+    half: Machine | None = None
+    share: float = 0
 
-    @property
-    def busy(self) -> Floats:
-        """Return the µs that each resource was held; shape (resources,)."""
-        return _in_us([self.machine.busy], self.machine.unit).ravel()
-
-    @property
-    def spent(self) -> Floats:
-        """Return the µs that each block spent on each activity; shape (activities, blocks)."""
-        return _in_us(self.machine.spent[: Activity.DONE], self.machine.unit)
-
-    @property
-    def finish(self) -> Floats:
-        """Return the µs at which each block had ended; shape (blocks,)."""
-        return _in_us([self.machine.finished], self.machine.unit).ravel()
-
-
-@dataclass(frozen=True, eq=False)
-class _Extrapolated:
-    """A straight line through two shorter runs, a share of the second's length beyond it."""
-
-    half: _MachineRun
-    full: _MachineRun
-    share: float
-    exact: ClassVar[bool] = False
-
-    @property
-    def simulated(self) -> int:
-        """Return the number of operations that were run one by one."""
-        return self.half.simulated + self.full.simulated
-
-    @property
-    def busy(self) -> Floats:
-        """Return the µs that each resource is held; shape (resources,)."""
-        return self._beyond(self.half.busy, self.full.busy)
-
-    @property
-    def spent(self) -> Floats:
-        """Return the µs that each block spends on each activity; shape (activities, blocks)."""
-        return self._beyond(self.half.spent, self.full.spent)
-
-    @property
-    def finish(self) -> Floats:
-        """Return the µs at which each block ends; shape (blocks,)."""
-        return self._beyond(self.half.finish, self.full.finish)
-
-    def _beyond(self, half: Floats, full: Floats) -> Floats:
-        return full + (full - half) * self.share
+    def us(self, ticks: Callable[[Machine], Any]) -> Floats:
+        """Return some ticks of the machine in µs."""
+        full = _in_us(ticks(self.machine), self.machine.unit)
+        if self.half is None:
+            return full
+        return full + (full - _in_us(ticks(self.half), self.half.unit)) * self.share
 
 
 def run_to_end(machine: Machine, most: float) -> int | None:
@@ -391,14 +355,13 @@ def _run(machine: Machine, most: float) -> _MachineRun | None:
     return _MachineRun(machine, machine.operations.size * machine.turns - skipped)
 
 
-def _longer(
-    run: Callable[[int, float], _MachineRun | None], turns: int, most: int
-) -> _Extrapolated:
+def _longer(run: Callable[[int, float], _MachineRun | None], turns: int, most: int) -> _MachineRun:
     """Return the times of more turns than may be simulated, by a line through two shorter runs."""
     half, full = run(most // 2, math.inf), run(most, math.inf)
     assert half is not None
     assert full is not None
-    return _Extrapolated(half, full, (turns - most) / (most - most // 2))
+    share = (turns - most) / (most - most // 2)
+    return _MachineRun(full.machine, half.simulated + full.simulated, half.machine, share)
 
 
 def _in_us(ticks: Any, unit: int) -> Floats:
