@@ -27,7 +27,6 @@ def main() -> None:
 
 
 def _answer(request: Any, say: Say) -> None:
-    """Run the job of a request and say how it ended."""
     start = time.monotonic()
     heard: list[PluginWarning] = []
     with warnings_to(heard.append):

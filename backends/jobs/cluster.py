@@ -122,9 +122,16 @@ def _check_workers(client: Any, address: str, code: str) -> None:
     """Refuse workers that cannot run our jobs, or would run other code."""
     with contextlib.suppress(TimeoutError):
         client.wait_for_workers(1, timeout=WORKERS)
-    found = _asked(client, address)
+    found: dict[str, Any] = client.run(_supervise().probe, on_error="return")
     if not found:
         raise UserError("the cluster has no workers", where=f"--cluster {address}", hint=_HOW)
+    for worker, told in found.items():
+        if isinstance(told, BaseException):
+            raise UserError(
+                f"the worker {worker} has no weft that can be asked: {told}"[:300],
+                where=f"--cluster {address}",
+                hint=_INSTALL,
+            )
     for worker, told in found.items():
         if told["fingerprint"] != code:
             raise UserError(
@@ -135,21 +142,7 @@ def _check_workers(client: Any, address: str, code: str) -> None:
             )
 
 
-def _asked(client: Any, address: str) -> dict[str, dict[str, Any]]:
-    """Return the description of every worker."""
-    found: dict[str, Any] = client.run(_supervise().probe, on_error="return")
-    for worker, told in found.items():
-        if isinstance(told, BaseException):
-            raise UserError(
-                f"the worker {worker} has no weft that can be asked: {told}"[:300],
-                where=f"--cluster {address}",
-                hint=_INSTALL,
-            )
-    return found
-
-
 def _supervise() -> ModuleType:
-    """Import the module that runs in the workers; it imports ``distributed``."""
     from . import supervise
 
     return supervise
@@ -196,7 +189,7 @@ class Cluster(Executor):
     ) -> JobHandle:
         """As :meth:`Executor.submit`."""
         key = f"{self._name}-{next(self._numbers)}"
-        handle = JobHandle(job, deadline, told, on_cancel=lambda: self._cancel(key))
+        handle = JobHandle(job, deadline, told, on_cancel=lambda: self._unwanted.put(key))
         with self._lock:
             self._handles[key] = handle
             self._send(key, handle)
@@ -220,9 +213,6 @@ class Cluster(Executor):
         for handle in left:
             handle.end(JobResult(Ending.CANCELLED, starts=0))
 
-    def _cancel(self, key: str) -> None:
-        self._unwanted.put(key)
-
     def _cancel_many(self) -> None:
         """Run the cancelling thread: cancellations close in time share one message."""
         keys: list[str | None] = []
@@ -238,12 +228,10 @@ class Cluster(Executor):
                 self._client.cancel(futures)
 
     def _prepare(self, client: Any) -> None:
-        """Prepare the workers of a scheduler, those that join later included."""
         client.register_plugin(self._tasks.Processes(self._name, self._threads, self._code))
         client.subscribe_topic(self._name, self._hear)
 
     def _send(self, key: str, handle: JobHandle) -> None:
-        """Submit a job to the scheduler of now."""
         job = handle.job
         what = (self._name, key, job.function, job.text, handle.deadline)
         try:
@@ -300,7 +288,6 @@ class Cluster(Executor):
         return None
 
     def _drop(self, answer: Callable[[JobHandle], JobResult | None]) -> None:
-        """End the jobs for which there is an answer."""
         with self._lock:
             ended = [(k, a) for k, h in self._handles.items() if (a := answer(h)) is not None]
             handles = [(self._handles.pop(key), answer) for key, answer in ended]
@@ -310,7 +297,6 @@ class Cluster(Executor):
             handle.end(its)
 
     def _hear(self, event: Any) -> None:
-        """Handle an event of a worker: it began a job, or lost its process."""
         _, told = event
         with self._lock:
             handle = self._handles.get(told["key"])
@@ -324,14 +310,19 @@ class Cluster(Executor):
                 return
             del self._futures[key]
             handle = self._handles[key]
-            if self._is_forgotten(handle, future):
+            # Did the scheduler die, and not the job, nor was it cancelled?
+            alone = not handle.unwanted.is_set() and not self._closing.is_set()
+            if alone and future.status not in ("finished", "error"):
+                self._forgotten.set()
+                return
+            unprepared = self._tasks.Unprepared
+            if alone and future.status == "error" and isinstance(future.exception(), unprepared):
                 self._forgotten.set()
                 return
             del self._handles[key]
         handle.end(self._answer(handle, future))
 
     def _is_forgotten(self, handle: JobHandle, future: Any) -> bool:
-        """Return True if the scheduler died, and not the job, nor was it cancelled."""
         if handle.unwanted.is_set() or self._closing.is_set() or future.status == "finished":
             return False
         return future.status != "error" or isinstance(future.exception(), self._tasks.Unprepared)

@@ -19,8 +19,7 @@ from weft.dsl.base.errors import Missing
 
 from ..formats.p2p.data import Exam
 from .job import Case, Done, EmittedFile, RankJob
-from .rank import Trial, attend_groups
-from .serve import serve_all
+from .rank import Trial, attend_groups, serve_all
 
 AXIS = "ranks"
 """Name of the mesh axis."""
@@ -93,7 +92,9 @@ class Devices:
 
         def wrong() -> list[str | None]:
             found = self.wrong(exam, result)
-            if not case.in_place and not np.array_equal(before.view(np.uint8), _bytes(x)):
+            if not case.in_place and not np.array_equal(
+                before.view(np.uint8), np.asarray(x).view(np.uint8)
+            ):
                 found[0] = found[0] or "an input was overwritten"
             return found
 
@@ -113,10 +114,6 @@ def attend_all(job: RankJob, say: Callable[[str], None]) -> list[tuple[Done | No
     """
     sizes = {piece.units.ranks for piece in job.pieces} | {job.ranks}
     return attend_groups(job, {count: Devices(count) for count in sizes}, say)
-
-
-def _bytes(x: Any) -> AnyArray:
-    return np.asarray(x).view(np.uint8)
 
 
 if __name__ == "__main__":

@@ -135,14 +135,15 @@ class RankReport:
     def from_json(text: str) -> RankReport:
         """Parse the text of :meth:`to_json`."""
         data: dict[str, Any] = json.loads(text)
-        done = tuple(d and _done(d) for d in data["done"])
+        done = tuple(
+            d
+            and Done(
+                d["wrong"], tuple(d["seconds"]), d["watch"] and record_of(d["watch"], "a report")
+            )
+            for d in data["done"]
+        )
         failure = data["failure"] and Failure(**data["failure"])
         return RankReport(data["rank"], done, failure)
-
-
-def _done(data: dict[str, Any]) -> Done:
-    watch = data["watch"] and record_of(data["watch"], "a report")
-    return Done(data["wrong"], tuple(data["seconds"]), watch)
 
 
 def whole_job(pieces: Sequence[EmittedFile], cases: Sequence[Case], timeout: float) -> RankJob:

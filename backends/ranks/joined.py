@@ -12,8 +12,7 @@ from weft.dsl.base.errors import CheckFailed
 
 from .job import RankJob, RankReport
 from .launcher import GRACE, RANK, named
-from .rank import World, attend
-from .serve import told
+from .rank import World, attend, told
 
 _OF_MPI = (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",))
 

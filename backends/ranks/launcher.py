@@ -180,7 +180,10 @@ def run_job(job: RankJob, on: str) -> LaunchResult:
                     code = process.poll()
             finally:
                 _end_ranks(folder)
-        return _ending(folder, silent=watch.silent, code=code)
+        stderr = (folder / STDERR).read_text("utf-8", "replace")
+        reports, lost = _reports(folder), _exits(folder)
+        gone = {rank: how for rank, how in lost.items() if rank not in reports}
+        return LaunchResult(reports, _states(folder), gone, watch.silent, code, stderr)
 
 
 class _ProgressMonitor:
@@ -235,7 +238,6 @@ def _end_ranks(folder: Path) -> None:
 
 
 def _states(folder: Path) -> dict[int, str]:
-    """Return the last state of each rank."""
     return {
         int(path.name.removeprefix("state-")): path.read_text("utf-8", "replace").strip()
         for path in folder.glob("state-*")
@@ -259,13 +261,6 @@ def _exits(folder: Path) -> dict[int, str]:
             how = signalled if status < 0 else f"exit code {status}"
             found[int(path.name.removeprefix("exit-"))] = how
     return found
-
-
-def _ending(folder: Path, *, silent: bool, code: int | None) -> LaunchResult:
-    stderr = (folder / STDERR).read_text("utf-8", "replace")
-    reports, lost = _reports(folder), _exits(folder)
-    gone = {rank: how for rank, how in lost.items() if rank not in reports}
-    return LaunchResult(reports, _states(folder), gone, silent, code, stderr)
 
 
 # --- verdicts: results, or the ranks that failed and those that wait for them ---------------------
@@ -461,7 +456,6 @@ def run_program(
 
 
 def _last_words(folder: Path) -> str:
-    """Return the error that a rank ended with."""
     words = (folder / STDERR).read_text("utf-8", "replace").splitlines()
     errors = [line for line in words if re.match(r"\w+(\.\w+)*(Error|Exception)\b", line)]
     told = [*(line.strip() for line in words if line.strip()), *errors[:1]]

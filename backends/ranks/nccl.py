@@ -16,9 +16,8 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import Missing
 
 from .job import Case, EmittedFile, RankJob, RankReport
-from .mpi import MpiWorld
+from .mpi import MpiWorld, meet
 from .rank import Buffers, Loan, Member, Trial, attend_groups
-from .waiting import meet
 
 if TYPE_CHECKING:
     from ..formats.p2p.embedded.nccl import Connection
@@ -78,8 +77,6 @@ def run_on_gpus(job: RankJob) -> dict[int, RankReport]:
 
 
 class _GpuRanks:
-    """Some ranks of this process, their GPUs and communicators."""
-
     def __init__(self, count: int) -> None:
         import cupy
         from cupy.cuda import nccl
@@ -90,7 +87,6 @@ class _GpuRanks:
         self.programs: dict[int, Any] = {}
 
     def trial(self, program: Any, piece: EmittedFile, case: Case) -> Trial:
-        """As :meth:`.Group.trial`."""
         self.programs[id(program)] = program
         every, exam = getattr(program, f"{piece.function}_of_all"), case.exam(piece.units)
         buffers = [Buffers(exam, rank, in_place=case.in_place) for rank in range(self.count)]
@@ -120,7 +116,6 @@ class _GpuRanks:
         return host
 
     def _wait(self) -> None:
-        """Wait until all GPUs are done."""
         for device in sorted(set(self.devices)):
             with self.cupy.cuda.Device(device):
                 self.cupy.cuda.get_current_stream().synchronize()

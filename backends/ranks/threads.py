@@ -8,8 +8,7 @@ import types
 from ..formats.p2p.embedded.threads import Hub, Threads
 from ..formats.p2p.execute import call_on, loaded
 from .job import Done, Failure, RankJob, RankReport
-from .rank import Loan, Member, World, attend
-from .serve import told
+from .rank import Loan, Member, World, attend, told
 
 
 class ThreadMember(Member):
@@ -32,13 +31,10 @@ class ThreadMember(Member):
 
 
 class _ThreadWorld(World):
-    """The threads of a job, with a hub for each size of groups."""
-
     def __init__(self, rank: int, ranks: int, hubs: dict[int, Hub]) -> None:
         self.rank, self.ranks, self.hubs = rank, ranks, hubs
 
     def last(self, count: int) -> Member | None:
-        """As :meth:`.World.last`: the transport in the hub of that many ranks."""
         number = self.rank - (self.ranks - count)
         return ThreadMember(Threads(self.hubs[count], number)) if number >= 0 else None
 

@@ -21,8 +21,7 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.processes import end_with_owner
 
 from .launcher import RANK
-from .rank import Loan, Member, World
-from .serve import serve, supervise
+from .rank import Loan, Member, World, serve, supervise
 
 
 class TorchLoan(Loan):

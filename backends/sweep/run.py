@@ -138,7 +138,6 @@ class _SweepState:
         questions: dict[str, SweepQuestion],
         deadline: float,
     ) -> None:
-        """Run jobs, and store their answers as they come."""
         keys = list(questions)
         handles: list[JobHandle] = []
         for key, question in questions.items():

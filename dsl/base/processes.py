@@ -218,7 +218,6 @@ def _parents() -> list[tuple[int, int]]:
 
 
 def _parents_by_ps() -> list[tuple[int, int]]:
-    """As :func:`_parents`, where the system has no ``/proc``."""
     lines = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False
     ).stdout.splitlines()

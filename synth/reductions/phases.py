@@ -29,8 +29,8 @@ from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import pareto
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged
+from ..time.schedule_tables import doubled
 from ..time.schedule_time import simulate, simulation_steps
-from ..time.slices import doubled
 from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_sketch, parts_of
 from .in_turn import GroupSchedule, in_turn, planned, whole_sums
 from .reduction import Quiet, Steps, Subproblem

@@ -25,7 +25,6 @@ def _limit_memory(most: int) -> None:
 
 
 def _answer(question: Any, say: Say) -> None:
-    """Answer one question. Other errors end the process: its owner sees the last line of them."""
     try:
         say({"answer": _solve(question, lambda found: say({"found": found}))})
     except Missing as error:

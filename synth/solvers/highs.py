@@ -55,7 +55,6 @@ def highs_core() -> Any:
 
 
 def _file() -> Path | None:
-    """Return the file of the module, found by the place of SciPy; None if it is not there."""
     scipy = find_spec("scipy")
     places = scipy.submodule_search_locations if scipy is not None else None
     for place in places or ():
@@ -147,7 +146,6 @@ class RowProgram:
         return RowSolution(end, message, x, prices, float(info.objective_function_value), took)
 
     def _model(self, core: Any) -> Any:
-        """The program in HiGHS' form."""
         model = core.HighsLp()
         held = model.a_matrix_
         model.num_row_ = held.num_row_ = len(self.most)

@@ -40,7 +40,6 @@ def solve(question: Any, found: Say) -> dict[str, Any]:
 
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
-    """Work in a folder."""
     before = os.getcwd()
     os.chdir(folder)
     try:
@@ -61,7 +60,6 @@ class _HighsSearch:
         self.looks = 0
 
     def solve(self) -> dict[str, Any]:
-        """Return the best solution and the bound at the end."""
         core = highs_core()
         highs = core._Highs()
         for option, value in (("output_flag", False), ("threads", 1), ("parallel", "off")):
@@ -84,7 +82,6 @@ class _HighsSearch:
         }
 
     def _told(self, kind: Any, message: str, told: Any, reply: Any, _: Any) -> None:
-        """Receive a solution, or answer whether to stop."""
         if kind == highs_core().cb.HighsCallbackType.kCallbackMipImprovingSolution:
             bound = told.mip_dual_bound
             known = float(bound) if np.isfinite(bound) else None

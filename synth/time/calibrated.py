@@ -64,14 +64,10 @@ class ModelNumber:
     def replaced_by(self) -> str:
         """Return what replaces the number, in words: a flag, a line of a file, a measurement."""
         told = f"--timing {self.key}=…, or {self.key} under [timing] in the machine's file"
-        step = measured_by(self.key)
+        first, *rest = self.key.split(".")
+        key = f"{first}.{rest[0]}" if first in ("alpha", "host") else first
+        step = _STEPS.get(key, "")  # of ``weft profile``, which measures it
         return f"{told}, or {step}" if step else f"{told}; weft profile does not measure it"
-
-
-def measured_by(key: str) -> str:
-    """Return the step of ``weft profile`` that measures a number; empty: there is none."""
-    first, *rest = key.split(".")
-    return _STEPS.get(f"{first}.{rest[0]}" if first in ("alpha", "host") else first, "")
 
 
 _FAMILY = "; --family names the class of links"
@@ -117,7 +113,6 @@ class _Defaults:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All keys."""
         return tuple(dict.fromkeys(key for group in self.groups for key in group.values))
 
     def line(self, family: str) -> tuple[str, ...]:
@@ -135,7 +130,6 @@ class _Defaults:
         return tuple(found)
 
     def find(self, key: str, line: Sequence[str], runtime: str) -> ModelNumber | None:
-        """The number of a key that fits best; None: there is none."""
         best: tuple[tuple[int, int], SourcedNumbers, int] | None = None
         for group in self.groups:
             if key not in group.values or (group.runtimes and runtime not in group.runtimes):
@@ -348,26 +342,22 @@ class ModelChoice:
         """
         if self.name == DATASHEET:
             return model_of(runtime)
+        media = link_media(topology)
         for one in self.given:
-            _require_medium(topology, one)
+            absent = next((x for x in Medium if x in one.key.split(".") and x not in media), None)
+            if absent is not None:
+                known = ", ".join(sorted({str(x) for x in media if x})) or "not known"
+                raise UserError(
+                    f"no link of {topology.name} is of class {absent}; its classes are {known}",
+                    where=one.key,
+                    hint="family=h100 behind a catalogue name, or medium of the links in a "
+                    "machine's file, tells the class",
+                )
         return calibrated_model(topology, runtime, self.given)
 
 
 USUAL_CHOICE = ModelChoice()
 """The model of programs where none is named."""
-
-
-def _require_medium(topology: Topology, number: TimingNumber) -> None:
-    media = link_media(topology)
-    for medium in Medium:
-        if str(medium) in number.key.split(".") and medium not in media:
-            known = ", ".join(sorted({str(one) for one in media if one})) or "not known"
-            raise UserError(
-                f"no link of {topology.name} is of class {medium}; its classes are {known}",
-                where=number.key,
-                hint="family=h100 behind a catalogue name, or medium of the links in a "
-                "machine's file, tells the class",
-            )
 
 
 @kept()
@@ -391,6 +381,8 @@ def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]])
         for name, one in base.protocols.items()
     }
     reach = {medium: finder.number(f"reach.{medium}") for medium in finder.media}
+    unknown = sum(medium is None for medium in link_media(topology))
+    where = "" if unknown == len(topology.links) else f" of {unknown} links"
     if any(node.computes for node in topology.nodes):
         for key in CAST_NUMBERS:
             finder.look(key)
@@ -401,21 +393,11 @@ def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]])
         local_GBps=finder.number("local"),
         media=MediaModel(reach, link_media(topology)),
         numbers=tuple(finder.used.values()),
-        remarks=_remarks(topology),
+        remarks=(NO_CLASS.format(where=where),) if unknown else (),
     )
 
 
-def _remarks(topology: Topology) -> tuple[str, ...]:
-    unknown = sum(medium is None for medium in link_media(topology))
-    if not unknown:
-        return ()
-    whole = unknown == len(topology.links)
-    return (NO_CLASS.format(where="" if whole else f" of {unknown} links"),)
-
-
 class _NumberFinder:
-    """Finds the numbers of a machine and a runtime, and keeps what was used."""
-
     def __init__(self, topology: Topology, runtime: str, given: Sequence[TimingNumber]) -> None:
         self.table, self.runtime = _table(), runtime
         self.line = self.table.line(topology.timing.family)
@@ -426,7 +408,6 @@ class _NumberFinder:
         self.used: dict[str, ModelNumber] = {}
 
     def look(self, key: str) -> Fraction | None:
-        """The number of a key; None: there is none."""
         if own := self.own.get(key):
             self.used[key] = ModelNumber(key, own.value, Certainty.GIVEN, own.source)
         elif found := self.table.find(key, self.line, self.runtime):

@@ -75,7 +75,7 @@ def folded(schedule: Schedule) -> FoldedSchedule | None:
     if not (_moved(schedule, group, first) and _chunks_apart(schedule, group.order)):
         return None
     part = _part(schedule, first)
-    least = _least_rows(group)
+    least = np.unique(group.row_orbit, return_index=True)[1][group.row_orbit]
     redundant = replay(schedule).redundant
     if not (_constant(redundant, group.order) and _meet_nowhere(part, group, least)):
         return None
@@ -158,11 +158,6 @@ def _part(s: Schedule, some: Ints) -> Schedule:
     for column in (*columns, *(() if priority is None else (priority,))):
         column.setflags(write=False)
     return part
-
-
-def _least_rows(group: Orbits) -> Ints:
-    """For each resource the least of its orbit."""
-    return np.unique(group.row_orbit, return_index=True)[1][group.row_orbit]
 
 
 def _meet_nowhere(part: Schedule, group: Orbits, least: Ints) -> bool:

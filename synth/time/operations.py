@@ -141,8 +141,6 @@ def operations_of(program: Program, merge: int) -> Operations:
 
 
 class _Ends:
-    """Numbers the connections, and finds the block at each end."""
-
     def __init__(self) -> None:
         self.number: dict[Connection, int] = {}
         self.sender: list[int] = []
@@ -197,7 +195,6 @@ def _waits(program: Program, begin: Ints) -> tuple[Ints, Ints]:
 
 
 def _refuse_mute(found: Operations) -> None:
-    """A message needs a connection to go to, and one to come from."""
     block = found.block_of()
     for does, side, what in (
         (found.sends, found.out, "sends to nobody"),

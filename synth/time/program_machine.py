@@ -121,9 +121,12 @@ class Machine:
     def state(self) -> tuple[object, ...]:
         """Everything that decides the future, but for the turns; times relative to now."""
         m, now = self.m, self.now
-        ends = slice(m[k.ENDS_AT], m[k.ENDS_AT] + self._ends() * k.END_COLUMNS)
+        count = len(self.operations.connections)
+        ends = slice(m[k.ENDS_AT], m[k.ENDS_AT] + count * k.END_COLUMNS)
         # Of a resource only the time until which it is held counts, not whether a client waits.
-        events = self._events()
+        words = m[m[q.EVENTS_AT] : m[q.EVENTS_AT] + q.EVENT_COLUMNS * m[q.EVENTS]]
+        kind = object if isinstance(words, list) else np.int64
+        events = np.array(words, kind).reshape(-1, q.EVENT_COLUMNS)
         events = events[events[:, q.WHAT] >= m[k.BLOCKS_AT]]
         events[:, q.TIME] -= now
         queued = np.where(self._column(k.DOING) == k.LINK, now - self._column(k.SINCE), -1)
@@ -228,15 +231,6 @@ class Machine:
     def _column(self, column: int) -> AnyArray:
         found = self._block(column)
         return np.array(found, object) if isinstance(found, list) else found
-
-    def _ends(self) -> int:
-        return len(self.operations.connections)
-
-    def _events(self) -> AnyArray:
-        begin = self.m[q.EVENTS_AT]
-        words = self.m[begin : begin + q.EVENT_COLUMNS * self.m[q.EVENTS]]
-        kind = object if isinstance(words, list) else np.int64
-        return np.array(words, kind).reshape(-1, q.EVENT_COLUMNS)
 
 
 def _integers(column: Any) -> list[int]:
@@ -367,7 +361,6 @@ def _ranks(layout: Layout, extra: AnyArray, legs: AnyArray, kind: Any) -> Ints:
 
 
 def _blocks(layout: Layout) -> Ints:
-    """Blocks at their first operations."""
     o = layout.operations
     blocks = np.zeros((o.blocks, k.BLOCK_COLUMNS), np.int64)
     blocks[:, k.FIRST], blocks[:, k.END] = o.first[:-1], o.first[1:]
@@ -429,7 +422,6 @@ class Steady:
         self._begin()
 
     def _begin(self) -> None:
-        """Watch the block that is farthest behind, from now on."""
         m = self.machine
         self.kept: _Moment | None = None
         self.age, self.limit = 0, 1

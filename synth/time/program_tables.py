@@ -194,7 +194,7 @@ class Layout:
         """The layout of operations on routes of a topology."""
         leg, connection, chunks = _legs(operations)
         lengths = np.array([len(x) for x in routes], np.int64)[connection]
-        links = _ints(i for c in connection.tolist() for i in routes[c])
+        links = np.fromiter((i for c in connection.tolist() for i in routes[c]), np.int64)
         begin, rows, times = rows_held(topology, np.concatenate([[0], np.cumsum(lengths)]), links)
         meets = np.array(meeting(operations), np.int64)
         start, after = successors(operations, meets)
@@ -254,10 +254,6 @@ def _in_order(start: Ints, after: Ints) -> Ints:
     listed = order.tolist()
     size = program_kernel.in_order(start.tolist(), after.tolist(), missing.tolist(), listed)
     return np.array(listed[:size], np.int64)
-
-
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, np.int64)
 
 
 def _legs(operations: Operations) -> tuple[Ints, Ints, Ints]:

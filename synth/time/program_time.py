@@ -348,7 +348,6 @@ def run_to_end(machine: Machine, most: float) -> int | None:
 
 
 def _run(machine: Machine, most: float) -> _MachineRun | None:
-    """Run to the end; None if that would take more operations than ``most``."""
     skipped = run_to_end(machine, most)
     if skipped is None:
         return None
@@ -372,7 +371,6 @@ _NAMED = 6
 
 
 def _stuck(machine: Machine) -> CheckFailed:
-    """The blocked operations, and what each waits for."""
     turn = machine.turn
     stuck = [b for b in range(machine.operations.blocks) if turn[b] < machine.turns]
     named = [_why(machine, b, turn) for b in stuck[:_NAMED]]

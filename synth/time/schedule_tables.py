@@ -19,7 +19,7 @@ fine for the whole run, a coarser one is used.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any
@@ -279,7 +279,10 @@ class QueueTables:
         r, w = self.routes, self.waits
         n, rows = len(w.source), len(costs.row)
         places, slots = len(w.slot_start) - 1, int(w.slot_start[-1])
-        alphas = _sums(costs.link_ticks(unit, kind)[r.links], r.link_start)
+        latencies, of_link = costs.fabric.latencies
+        alphas = np.array([round(x * unit) for x in latencies], kind)[of_link][r.links]
+        if len(alphas):
+            alphas = np.add.reduceat(alphas, r.link_start[:-1])
         held = costs.held(unit, r, kind) + round(costs.overhead * unit)
         if self.model.alpha_occupies:
             held = held + np.repeat(alphas, np.diff(r.row_start))
@@ -291,12 +294,15 @@ class QueueTables:
         # At a time a transfer gets ready at most once on each of its legs.
         heads = n * int(np.diff(r.leg_start).max(initial=1)) + rows + 1
         meetings = 0 if self.legs is None else self.legs.meetings
+        steps = np.zeros((len(w.step_start), k.STEP_COLUMNS), np.int64)
+        if len(steps):
+            steps[:, k.FIRST], steps[:-1, k.LEFT] = w.step_start, np.diff(w.step_start) * slices
         tables = {
             "rows": q.idle_rows(rows),
             "transfers": self._transfers(costs, unit, alphas, order, kind),
             "places": np.stack([w.slot_start, w.reader_start], axis=1),
             "readers": w.readers,
-            "steps": self._steps(slices),
+            "steps": steps,
             "legs": np.stack([r.row_start[:-1], r.row_start[1:], leaves, arrives], axis=1),
             "holds": np.stack([r.rows, held], axis=1),
             "slots": np.zeros(slots * slices, np.int64),
@@ -308,8 +314,7 @@ class QueueTables:
         }
         words, where = q.placed(k.COUNTS, tables, (*q.NAMED, *k.NAMED))
         words[[k.TRANSFERS, k.SLICES, k.PLACES, k.SLOTS]] = n, slices, places, slots
-        steps = len(tables["steps"]) - 1
-        words[[k.STEPS, k.PLANNED, k.STRIDE]] = steps, int(order is not None), stride
+        words[[k.STEPS, k.PLANNED, k.STRIDE]] = len(steps) - 1, int(order is not None), stride
         words[[k.BESIDE, k.LIMIT]] = beside, -1 if kind is object else _LATEST
         words[[k.MEETINGS, k.FIRST_MEETING]] = meetings, places - meetings
         for word, table in k.BEGINS.items():
@@ -319,7 +324,6 @@ class QueueTables:
     def _transfers(
         self, costs: _Costs, unit: int, alphas: AnyArray, order: AnyArray | None, kind: type
     ) -> AnyArray:
-        """The rows of the transfers."""
         r, w, m = self.routes, self.waits, self.legs
         rows = np.zeros((len(w.source), k.TRANSFER_COLUMNS), np.int64 if m is None else kind)
         rows[:, k.GOES_ON] = k.ARRIVED
@@ -344,14 +348,6 @@ class QueueTables:
             if costs.paces:
                 rows[:, k.PACE] = [round(x * unit) for x in costs.paces]
         return rows
-
-    def _steps(self, slices: int) -> Ints:
-        """The rows of the steps, with barriers, and one more that ends the last one."""
-        start = self.waits.step_start
-        steps = np.zeros((len(start), k.STEP_COLUMNS), np.int64)
-        if len(start):
-            steps[:, k.FIRST], steps[:-1, k.LEFT] = start, np.diff(start) * slices
-        return steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,7 +415,6 @@ class Prepared:
         raise AssertionError("ticks of any size always fit")
 
     def _priority(self) -> Ints32 | None:
-        """Return the planned order of all rows."""
         s = self.schedule
         return moves_of(s).priority if len(s.casts) else s.priority
 
@@ -460,14 +455,6 @@ def ticks_us(ticks: Any, unit: int) -> Floats:
     if isinstance(ticks, np.ndarray) and ticks.dtype != object:
         return np.asarray(ticks / np.float64(unit))
     return np.array([t / unit for t in ticks], np.float64)
-
-
-def _sums(values: AnyArray, start: Ints) -> AnyArray:
-    """The sum of each row, ``values[start[i]:start[i+1]]``; no row is empty."""
-    if not len(values):
-        return values
-    sums: AnyArray = np.add.reduceat(values, start[:-1])
-    return sums
 
 
 # --- what a grain costs ---------------------------------------------------------------------------
@@ -512,11 +499,6 @@ class _Costs:
     def coarse(self, total: float) -> int:
         """Return ticks per µs such that ``total`` µs are less than 2^``_COARSE`` ticks."""
         return 1 << max(0, _COARSE - math.ceil(math.log2(max(total, 1.0))))
-
-    def link_ticks(self, unit: int, kind: Any) -> AnyArray:
-        """The α of each link in whole ticks, as integers of a NumPy type."""
-        latencies, of_link = self.fabric.latencies
-        return np.array([round(x * unit) for x in latencies], kind)[of_link]
 
     def held(self, unit: int, routes: Routes, kind: type) -> AnyArray:
         """Ticks for which the grains hold each resource of each leg, as integers of a kind."""
@@ -684,3 +666,20 @@ def barriers(s: Schedule) -> Waits:
         np.zeros(0, np.int64),
         np.append(first, n).astype(np.int64),
     )
+
+
+# --- slices ---------------------------------------------------------------------------------------
+
+
+def doubled(time: Callable[[int], float], most: int, longer: float) -> Iterator[tuple[float, int]]:
+    """Yield the µs of 1, 2, 4 … slices, at most ``most`` (but 1 in any case), and their number.
+
+    It ends with slices that take more than ``longer`` times the least µs so far.
+    """
+    slices, least = 1, float("inf")
+    while slices <= max(1, most):
+        us = time(slices)
+        yield us, slices
+        if us > longer * least:
+            return
+        slices, least = 2 * slices, min(us, least)

@@ -30,8 +30,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from . import queue_kernel as q
 from . import schedule_kernel as k
-from .movements import Movements, movements_of
-from .moves import QueuedRows, moves_of
+from .moves import Movements, QueuedRows, movements_of, moves_of
 from .schedule_tables import Waits, prepare, ticks_us
 
 MOST_PASSAGES = 200_000
@@ -154,10 +153,9 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
 def _meetings(
     feeding: dict[int, list[int]], count: int, slices: int
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield each passage out of a switch, and those that meet there."""
-    for base in range(0, count * slices, count):
+    for turn in range(slices):
         for i in sorted(feeding):
-            yield base + i, [base + f for f in feeding[i]]
+            yield turn * count + i, [turn * count + f for f in feeding[i]]
 
 
 def _feeding(m: QueuedRows) -> dict[int, list[int]]:

@@ -312,7 +312,6 @@ def _of_large(
 
 
 def _beside(large: CallTime, other: CallTime) -> bool:
-    """Return True for the small message on the same ranks."""
     return other.step is CallStep.RING and (other.way, other.protocol, other.count) == (
         large.way,
         large.protocol,

@@ -91,7 +91,6 @@ def spread(things: Sequence[int], count: int) -> list[int]:
 
 
 def _of_pairs(classes: Sequence[LinkClass]) -> Iterator[ContentionTrial]:
-    """Yield the two directions of pairs, by what classes they are in."""
     label = {flow: i for i, one in enumerate(classes) for flow in one.flows}
     kinds: dict[tuple[int, ...], list[Flow]] = {}
     for a, b in sorted(flow for flow in label if flow[0] < flow[1]):

@@ -87,7 +87,6 @@ class Probe:
         return float(best * 1e6)
 
     def _pass_on(self, before: int, after: int) -> None:
-        """Pass the turn from the first rank of a session to that of the next."""
         if before != after and self.rank == before:
             self.patient.exchange(TURN, [(self._byte, after)], [])
         elif before != after and self.rank == after:

@@ -26,8 +26,8 @@ from ...formats.p2p.embedded.threads import Hub, Threads
 from ...formats.p2p.embedded.torch import Torch
 from ..joined import world_of
 from ..launcher import take_part
+from ..mpi import wait_until
 from ..nccl import connected, shares_gpus
-from ..waiting import wait_until
 from .calls import WireCaller
 from .machine import numbers_of_calls, topology_of
 from .model import CallTime, Findings, ProbeLimits
@@ -173,7 +173,6 @@ class NcclCaller:
         return launch
 
     def _name(self) -> Sequence[int]:
-        """Return the name of a new communicator, on rank 0."""
         from cupy.cuda import nccl
 
         found: Sequence[int] = () if self.probe.rank else nccl.get_unique_id()
@@ -182,7 +181,6 @@ class NcclCaller:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Variables of the environment for as long."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -111,7 +111,6 @@ def _largest(probe: Probe, effort: ProbeLimits) -> int:
 
 
 def _by_flow(table: Floats, ranks: int, sizes: Sequence[int]) -> tuple[list[Flow], Floats]:
-    """Return the directions, and their times, shape (sweeps, flows, sizes)."""
     flows = [e.flows[0] for s in pairs(ranks, sizes) for e in s if e.bytes == sizes[0]]
     return flows, table.reshape(len(table), len(flows), len(sizes))
 

@@ -18,8 +18,7 @@ from ...bounds import bounds
 from ...fabric.occupancy import rounds_per_chunk, us_per_byte
 from ...joint.carried import carried_columns
 from ...joint.union import has_union, joint_union, union_carriers
-from ...time.schedule_tables import Prepared, prepare
-from ...time.slices import doubled
+from ...time.schedule_tables import Prepared, doubled, prepare
 from .trees.demands import moves_pairs
 
 

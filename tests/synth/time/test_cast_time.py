@@ -17,7 +17,7 @@ from weft.dsl.nouns.schedule import Schedule, dumps, load
 from weft.synth.engines.packing.casts.schedule import planned
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.time.latency import latency_us
-from weft.synth.time.movements import movements_of
+from weft.synth.time.moves import movements_of
 from weft.synth.time.schedule_tables import CostModel, prepare
 from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline

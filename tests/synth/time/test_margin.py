@@ -7,7 +7,7 @@ import pytest
 from weft.dsl.nouns.collective import custom
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Topology, gpu, link
-from weft.synth.time.margin import JITTER_US, fragile_us, jittered_us
+from weft.synth.time.order import JITTER_US, fragile_us, jittered_us
 from weft.synth.time.schedule_time import simulate
 
 SIZE = 1_000_000

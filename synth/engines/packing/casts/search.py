@@ -36,8 +36,7 @@ from ....fabric.occupancy import us_per_byte
 from ....judge.casts import cast_problems
 from ....judge.verify import verify
 from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
-from ....time.schedule_tables import prepare
-from ....time.slices import doubled
+from ....time.schedule_tables import doubled, prepare
 from .schedule import Pair, lifted, planned, schedule_of
 
 KINDS = (Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE)
