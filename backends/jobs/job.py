@@ -152,7 +152,8 @@ def of_error(error: BaseException) -> JobResult:
 
 def pack(error: WeftError) -> dict[str, Any]:
     """Return an error as JSON: its class, its text, and its other fields that JSON can hold."""
-    kind, where = type(error), error.where
+    kind = type(error)
+    where: Any = error.where
     if isinstance(where, Span):
         where = [where.source.name, where.source.text, where.start, where.end]
     said = {"message": error.message, "where": where, "hint": error.hint}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from weft.dsl.base.answering import AnsweringProcess, Lost
+from weft.dsl.base.answering import AnsweringProcess, Lost, never
 from weft.dsl.base.deadline import Deadline
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.processes import cores
@@ -82,60 +82,31 @@ class LocalExecutor(Executor):
             worker.kill()
 
 
-class Worker:
-    """One process, started when the first job comes and again whenever it is gone.
+class Worker(AnsweringProcess):
+    """A process in which jobs run.
 
-    Not for several threads at once. ``threads``: that libraries may use within it. ``code``: the
-    fingerprint that it must have.
+    ``threads``: that libraries may use within it. ``code``: the fingerprint that it must have.
     """
 
     def __init__(self, threads: int, code: str) -> None:
-        self._code = code
-        self._process = AnsweringProcess(CODE, threads)
-        self._served = 0
+        super().__init__(CODE, threads)
+        self._fingerprint = code
+        self.served = 0
 
-    def run(
-        self,
-        job: Job,
-        deadline: float | None,
-        stopped: Callable[[], bool],
-        started: Callable[[str], None],
-    ) -> JobResult:
-        """Run a job; ``started`` is called with its place, ``stopped`` is polled.
+    def ready(self, stopped: Callable[[], bool] = never) -> bool:
+        """As :meth:`.AnsweringProcess.ready`; a new one after :data:`SERVES` jobs.
 
         Raises:
-            Lost: the process died.
+            Lost: it does not start. WeftError: it has another fingerprint.
         """
-        if stopped() or not self._ready(stopped):
-            return JobResult(Ending.CANCELLED, starts=0)
-        started(f"{socket.gethostname()}:{self._process.pid}")
-        start = time.monotonic()
-        question = {"function": job.function, "text": job.text}
-        until = None if deadline is None else Deadline(deadline)
-        value = self._process.ask(question, until, stopped)
-        if value is not None:
-            self._served += 1
-            return JobResult.from_json(value)
-        spent = time.monotonic() - start
-        if stopped():
-            return JobResult(Ending.CANCELLED, seconds=spent)
-        fault = {"message": f"killed at its deadline, after {spent:.1f}s"}
-        return JobResult(Ending.LATE, fault=fault, seconds=spent)
-
-    def kill(self) -> None:
-        """End the process and all that it started, at once."""
-        self._process.kill()
-
-    def _ready(self, stopped: Callable[[], bool]) -> bool:
-        """Have a process, made if there is none; False if it was not wanted any more meanwhile."""
-        if self._served >= SERVES:
+        if self.served >= SERVES:
             self.kill()
-        if self._process.pid is not None:
+        if self.pid is not None:
             return True
-        self._served = 0
-        if not self._process.ready(stopped):
+        self.served = 0
+        if not super().ready(stopped):
             return False
-        if self._process.hello["fingerprint"] != self._code:
+        if self.hello["fingerprint"] != self._fingerprint:
             self.kill()
             raise WeftError(
                 f"weft's own files on {socket.gethostname()} are not those that the command was "
@@ -152,15 +123,24 @@ def attempt(handle: JobHandle, worker: Worker, closed: threading.Event) -> JobRe
     def stopped() -> bool:
         return handle.unwanted.is_set() or closed.is_set()
 
-    def begun(where: str) -> None:
-        nonlocal starts
-        starts += 1
-        handle.hear(Event.STARTED, where)
-
     for _ in range(STARTS):
         try:
-            answer = worker.run(handle.job, handle.deadline, stopped, begun)
-            return replace(answer, starts=starts)
+            if stopped() or not worker.ready(stopped):
+                return JobResult(Ending.CANCELLED, starts=starts)
+            starts += 1
+            handle.hear(Event.STARTED, f"{socket.gethostname()}:{worker.pid}")
+            start = time.monotonic()
+            question = {"function": handle.job.function, "text": handle.job.text}
+            until = None if handle.deadline is None else Deadline(handle.deadline)
+            value = worker.ask(question, until, stopped)
+            spent = time.monotonic() - start
+            if value is not None:
+                worker.served += 1
+                return replace(JobResult.from_json(value), starts=starts)
+            if stopped():
+                return JobResult(Ending.CANCELLED, starts=starts, seconds=spent)
+            fault = {"message": f"killed at its deadline, after {spent:.1f}s"}
+            return JobResult(Ending.LATE, fault=fault, starts=starts, seconds=spent)
         except Lost as error:
             how = str(error)
             handle.hear(Event.LOST, how)

@@ -448,18 +448,15 @@ def run_program(
         for lacking in sorted(folder.glob(LACKING.format("*"))):
             raise Missing(**json.loads(lacking.read_text("utf-8")))
         if not (folder / FOUND).exists():
+            words = (folder / STDERR).read_text("utf-8", "replace").splitlines()
+            errors = [line for line in words if re.match(r"\w+(\.\w+)*(Error|Exception)\b", line)]
+            last = [*(line.strip() for line in words if line.strip()), *errors[:1]]
+            told = last[-1][:300] if last else "nothing was heard of them in time"
             raise CheckFailed(
-                f"the ranks did not end well: {_last_words(folder)}",
+                f"the ranks did not end well: {told}",
                 hint="does weft run work with the same --on?",
             )
         return json.loads((folder / FOUND).read_text("utf-8"))
-
-
-def _last_words(folder: Path) -> str:
-    words = (folder / STDERR).read_text("utf-8", "replace").splitlines()
-    errors = [line for line in words if re.match(r"\w+(\.\w+)*(Error|Exception)\b", line)]
-    told = [*(line.strip() for line in words if line.strip()), *errors[:1]]
-    return told[-1][:300] if told else "nothing was heard of them in time"
 
 
 def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Any]) -> None:

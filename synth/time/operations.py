@@ -117,63 +117,59 @@ def operations_of(program: Program, merge: int) -> Operations:
         CheckFailed: two blocks share an end of a connection, a message has no way out of its
             block, or something waited for does not exist.
     """
-    ends = _Ends()
-    out, into = ends.of(program)
-    idle = program.op == NOP
-    pieces = np.where(idle, 1, np.maximum(-(-program.count // merge), 1))
+    pieces = np.where(program.op == NOP, 1, np.maximum(-(-program.count // merge), 1))
     begin = offsets(pieces)
     owner = np.repeat(np.arange(program.instructions), pieces)
     done = (np.arange(len(owner)) - begin[owner]) * merge
     found = Operations(
         program,
-        list(ends.number),
-        np.array(ends.sender, np.int64),
-        np.array(ends.receiver, np.int64),
-        np.array(out, np.int64),
-        np.array(into, np.int64),
+        *_ends(program),
         begin[program.block_start],
         owner,
         np.minimum(merge, program.count[owner] - done),
         *_waits(program, begin),
     )
-    _refuse_mute(found)
+    block = found.block_of()
+    for does, side, what in (
+        (found.sends, found.out, "sends to nobody"),
+        (found.receives, found.into, "receives from nobody"),
+    ):
+        mute = np.flatnonzero(does & (side[block] < 0))
+        if len(mute):
+            name = found.describe(int(mute[0]))
+            raise CheckFailed(f"{name} {what}: its thread block has no such peer")
     return found
 
 
-class _Ends:
-    def __init__(self) -> None:
-        self.number: dict[Connection, int] = {}
-        self.sender: list[int] = []
-        self.receiver: list[int] = []
-
-    def of(self, program: Program) -> tuple[list[int], list[int]]:
-        out, into = [], []
-        heads = (program.block_rank, program.block_send, program.block_recv, program.block_channel)
-        heads_of = zip(*(column.tolist() for column in heads), strict=True)
-        for number, (rank, send, recv, channel) in enumerate(heads_of):
-            sends = receives = NOBODY
-            if send != NOBODY:
-                sends = self._end((rank, send, channel), number, self.sender, program)
-            if recv != NOBODY:
-                receives = self._end((recv, rank, channel), number, self.receiver, program)
-            out.append(sends)
-            into.append(receives)
-        return out, into
-
-    def _end(self, connection: Connection, block: int, side: list[int], program: Program) -> int:
-        number = self.number.setdefault(connection, len(self.number))
-        if number == len(self.sender):
-            self.sender.append(-1)
-            self.receiver.append(-1)
-        if side[number] >= 0:
-            a, b, channel = connection
-            raise CheckFailed(
-                f"{program.describe_block(block)} uses the connection from rank {a} to rank {b} "
-                f"on channel {channel}, as another thread block of that rank does",
-                hint="`weft check` tells all that is wrong with the program",
-            )
-        side[number] = block
-        return number
+def _ends(program: Program) -> tuple[list[Connection], Ints, Ints, Ints, Ints]:
+    """Number the connections; the blocks at their ends, and those that blocks send to and receive
+    from, as :class:`Operations` has them."""
+    number: dict[Connection, int] = {}
+    ends: tuple[list[int], list[int]] = ([], [])
+    sides: tuple[list[int], list[int]] = ([], [])
+    heads = (program.block_rank, program.block_send, program.block_recv, program.block_channel)
+    heads_of = zip(*(column.tolist() for column in heads), strict=True)
+    for block, (rank, send, recv, channel) in enumerate(heads_of):
+        both = ((send, (rank, send, channel)), (recv, (recv, rank, channel)))
+        for end, side, (peer, connection) in zip(ends, sides, both, strict=True):
+            if peer == NOBODY:
+                side.append(-1)
+                continue
+            at = number.setdefault(connection, len(number))
+            if at == len(end):
+                ends[0].append(-1)
+                ends[1].append(-1)
+            if end[at] >= 0:
+                a, b, channel = connection
+                raise CheckFailed(
+                    f"{program.describe_block(block)} uses the connection from rank {a} to rank "
+                    f"{b} on channel {channel}, as another thread block of that rank does",
+                    hint="`weft check` tells all that is wrong with the program",
+                )
+            end[at] = block
+            side.append(at)
+    sender, receiver, out, into = (np.array(x, np.int64) for x in (*ends, *sides))
+    return list(number), sender, receiver, out, into
 
 
 def _waits(program: Program, begin: Ints) -> tuple[Ints, Ints]:
@@ -192,15 +188,3 @@ def _waits(program: Program, begin: Ints) -> tuple[Ints, Ints]:
     counts = np.zeros(int(begin[-1]), np.int64)
     counts[begin[:-1]] = np.diff(program.wait_start)
     return offsets(counts), np.stack([block, begin[start + at + 1] - begin[start]], axis=1)
-
-
-def _refuse_mute(found: Operations) -> None:
-    block = found.block_of()
-    for does, side, what in (
-        (found.sends, found.out, "sends to nobody"),
-        (found.receives, found.into, "receives from nobody"),
-    ):
-        mute = np.flatnonzero(does & (side[block] < 0))
-        if len(mute):
-            name = found.describe(int(mute[0]))
-            raise CheckFailed(f"{name} {what}: its thread block has no such peer")

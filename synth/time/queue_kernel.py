@@ -30,27 +30,35 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.jit import Array, kernel
 
-# The first words of the memory: the clock, how many events and heads there are, and where these
-# begin. Events end with the memory, so that it can be made longer.
-NOW, EVENTS, HEADS, EVENTS_AT, HEADS_AT, LOOKS = range(6)  # LOOKS: at clients, so far
+# The first words of the memory. NOW: the clock in ticks, which never goes back. EVENTS, HEADS: how
+# many there are. EVENTS_AT, HEADS_AT: where their heaps begin; events end with the memory, so that
+# it can be made longer. LOOKS: at clients, so far, as a measure of work.
+NOW, EVENTS, HEADS, EVENTS_AT, HEADS_AT, LOOKS = range(6)
 QUEUE_COUNTS = 6
 
-FREE_AT, QUEUE, BUSY = range(3)  # of rows: when it is free, its first client (-1), ticks held
+# Of rows. FREE_AT: the tick from which it is free; not after NOW if it is. QUEUE: the first of the
+# clients that queue for it, -1: none; then there is an event at FREE_AT. BUSY: ticks held, in all.
+FREE_AT, QUEUE, BUSY = range(3)
 ROW_COLUMNS = 3
-# Of clients: the order of service is by KEY, then by PLACE; both may change only while the client
-# is in no queue. CHILD and SIBLING link a pairing heap (-1: none). LEG: what it wants.
+# Of clients. KEY, PLACE: the order of service is by KEY, then by PLACE (which no two share); both
+# may change only while the client is in no queue. CHILD, SIBLING: clients below and beside it in a
+# pairing heap, -1: none, as in no queue. LEG: the address of the leg that it wants or holds.
 KEY, PLACE, CHILD, SIBLING, LEG = range(5)
 CLIENT_COLUMNS = 5
-# Of legs: their holds, and ticks until a message has left (the longest hold) and has arrived.
+# Of legs. HOLD_BEGIN, HOLD_END: its holds, one row at most once. LEAVES: ticks until a message has
+# left (the longest hold, or more); ARRIVES: until it has arrived, LEAVES at least.
 HOLD_BEGIN, HOLD_END, LEAVES, ARRIVES = range(4)
 LEG_COLUMNS = 4
-ROW, TICKS = range(2)  # of holds
+ROW, TICKS = range(2)  # of holds: the address of a row, and for how many ticks; 1 at least
 HOLD_COLUMNS = 2
-TIME, WHAT = range(2)  # of events; what happens is for the loop to know, a row's record is a row
+# Of events, a heap by TIME. TIME: the tick, NOW at least. WHAT: what happens, for the loop to know;
+# the address of a row means that it is free.
+TIME, WHAT = range(2)
 EVENT_COLUMNS = 2
-HEAD_KEY, HEAD_PLACE, HEAD_CLIENT, HEAD_ROW = range(4)  # of heads: HEAD_ROW is -1 for the ready
+# Of heads, a heap by (KEY, PLACE) of the client. HEAD_ROW: the row that was freed, whose first the
+# client is; -1: it got ready.
+HEAD_KEY, HEAD_PLACE, HEAD_CLIENT, HEAD_ROW = range(4)
 HEAD_COLUMNS = 4
-
 
 NAMED = (
     ("holds", ROW, "rows"),

@@ -288,7 +288,8 @@ def _of_large(
         if one.step is not CallStep.LARGE:
             continue
         # A ring of two: each rank sends every byte once, after one start and two α.
-        short = (x.us for x in times if _beside(one, x))
+        mine = (CallStep.RING, one.way, one.protocol, one.count)
+        short = (x.us for x in times if (x.step, x.way, x.protocol, x.count) == mine)
         us = one.us - next(short, 0.0)
         of = f"{one.bytes >> 20} MiB over two ranks {one.way}"
         if us <= 0:
@@ -309,14 +310,6 @@ def _of_large(
             share = min(1.0, rate / rates[one.way])
             told = f"{of}, {rate / 1e3:.3g} of {rates[one.way] / 1e3:.3g} GB/s"
             yield CallNumber(f"reach.{media[one.way]}", share, None, told)
-
-
-def _beside(large: CallTime, other: CallTime) -> bool:
-    return other.step is CallStep.RING and (other.way, other.protocol, other.count) == (
-        large.way,
-        large.protocol,
-        large.count,
-    )
 
 
 def _of_fans(fans: Sequence[CallTime], remarks: list[str]) -> Iterator[CallNumber]:

@@ -143,7 +143,8 @@ class NcclCaller:
         import cupy
         from cupy.cuda import nccl
 
-        name = self.probe.share([int(x) for x in self._name()])
+        fresh = () if self.probe.rank else nccl.get_unique_id()  # the name of a communicator
+        name = self.probe.share([int(x) for x in fresh])
         if self.probe.rank not in inside:
             return lambda: None
         most = {"NCCL_MAX_NCHANNELS": str(asked.channels)} if asked.channels else {}
@@ -171,12 +172,6 @@ class NcclCaller:
             self.wire.flush()
 
         return launch
-
-    def _name(self) -> Sequence[int]:
-        from cupy.cuda import nccl
-
-        found: Sequence[int] = () if self.probe.rank else nccl.get_unique_id()
-        return found
 
 
 @contextmanager

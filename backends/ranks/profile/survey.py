@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy.cluster.hierarchy import average, fcluster
 from scipy.optimize import least_squares
 from scipy.spatial.distance import squareform
@@ -55,7 +54,8 @@ def survey(
     us = sweep_all(
         probe, pairs(probe.ranks, sizes), effort, begin + FOR_PAIRS * effort.seconds, seed, tell
     )
-    flows, us = _by_flow(us, probe.ranks, sizes)
+    flows = [e.flows[0] for s in pairs(probe.ranks, sizes) for e in s if e.bytes == sizes[0]]
+    us = us.reshape(len(us), len(flows), len(sizes))  # shape (sweeps, flows, sizes)
     classes: tuple[LinkClass, ...] = ()
     remark: str | None = None
     asked: list[ContentionTrial] = []
@@ -77,7 +77,10 @@ def survey(
     if probe.rank:
         return None
     alone, together = _slopes(asked, table, trial_sizes(largest))
-    overhead = _overhead(small, lines, probe.ranks)
+    # µs of a message of all at once beyond its α, if that counts: there and back, messages of all
+    # ranks pass through the machine one after the other.
+    usual = float(np.median([2 * line.alpha for line in lines.values()]))
+    overhead = (small - usual) / (2 * probe.ranks) if small > CROWDED * usual else 0.0
     found, remarks = shared(asked, alone, together, lines, crowded=overhead > 0)
     remarks += [remark] if remark else []
     noise = noise_of(np.log(np.maximum(us.reshape(len(us), -1), 1e-6)).T)
@@ -110,11 +113,6 @@ def _largest(probe: Probe, effort: ProbeLimits) -> int:
     return size
 
 
-def _by_flow(table: Floats, ranks: int, sizes: Sequence[int]) -> tuple[list[Flow], Floats]:
-    flows = [e.flows[0] for s in pairs(ranks, sizes) for e in s if e.bytes == sizes[0]]
-    return flows, table.reshape(len(table), len(flows), len(sizes))
-
-
 def _slopes(
     asked: Sequence[ContentionTrial], table: Floats, sizes: tuple[int, int]
 ) -> tuple[Floats, Floats]:
@@ -141,15 +139,6 @@ def _crowd(probe: Probe) -> float:
     return float(np.max(rows, axis=1).min())  # the slowest of many ranks is often unlucky
 
 
-def _overhead(us: float, lines: Mapping[Flow, AlphaBeta], ranks: int) -> float:
-    """µs of a message of all at once beyond its α; 0 if that hardly counts.
-
-    There and back, ``ranks`` messages pass through the machine one after the other.
-    """
-    alone = float(np.median([2 * line.alpha for line in lines.values()]))
-    return (us - alone) / (2 * ranks) if us > CROWDED * alone else 0.0
-
-
 # --- lines through times --------------------------------------------------------------------------
 
 
@@ -165,11 +154,17 @@ def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tup
 
     ``us``: shape (sweeps, flows, sizes), of echoes that were alone.
     """
-    samples = np.log(np.maximum(us, 1e-6))
-    small = _both_ways(flows, samples[:, :, 0]).T
+    # The mean over both directions: the smallest echoes are the same there and back.
+    first = np.log(np.maximum(us[:, :, 0], 1e-6))
+    place = {flow: i for i, flow in enumerate(flows)}
+    small = np.asarray((first + first[:, [place[flow[::-1]] for flow in flows]]) / 2).T
     gain = np.maximum(us[:, :, -1] - us[:, :, 0], 0.02 * us[:, :, -1])
     large = np.log(np.maximum(gain, 1e-6)).T
-    label = classes(small) * len(flows) + _within(classes(small), large)
+    near = classes(small)
+    label = near * len(flows)
+    for name in distinct_values(near):
+        inside = np.flatnonzero(near == name)
+        label[inside] += classes(large[inside])
     medians = np.median(us, axis=0)
     found = []
     for name in distinct_values(label):
@@ -177,21 +172,6 @@ def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tup
         line = line_of(np.tile(sizes, len(inside)), medians[inside].ravel())
         found.append(LinkClass(tuple(flows[i] for i in inside), line))
     return tuple(found)
-
-
-def _within(label: npt.NDArray[np.intp], samples: Floats) -> npt.NDArray[np.intp]:
-    """Classes of the samples within each class that is there already."""
-    result = np.zeros(len(label), np.intp)
-    for name in distinct_values(label):
-        inside = np.flatnonzero(label == name)
-        result[inside] = classes(samples[inside])
-    return result
-
-
-def _both_ways(flows: Sequence[Flow], samples: Floats) -> Floats:
-    """Return the mean over both directions: the smallest echoes are the same there and back."""
-    place = {flow: i for i, flow in enumerate(flows)}
-    return np.asarray((samples + samples[:, [place[flow[::-1]] for flow in flows]]) / 2)
 
 
 def line_of(sizes: Ints, us: Floats) -> AlphaBeta:
@@ -257,7 +237,9 @@ def groups_of(
         same = label[:, None] == label[None, :]
         inside = distance[same & ~np.eye(ranks, dtype=bool)]
         if inside.size and inside.max() < distance[~same].min() - enough / 2:
-            return _named(label), None
+            first = {int(name): rank for rank, name in reversed(list(enumerate(label)))}
+            names = sorted(first, key=first.__getitem__)
+            return tuple(tuple(np.flatnonzero(label == name).tolist()) for name in names), None
     flat = float(np.ptp(distance[~np.eye(ranks, dtype=bool)])) < enough
     return whole, None if flat else "links differ, but not so that ranks fall into groups"
 
@@ -272,12 +254,6 @@ def _distances(found: Mapping[Flow, AlphaBeta], ranks: int, largest: int) -> Flo
     distance -= least
     np.fill_diagonal(distance, 0)
     return np.asarray(np.maximum(distance, 0))
-
-
-def _named(label: np.ndarray) -> Groups:
-    first = {int(name): rank for rank, name in reversed(list(enumerate(label)))}
-    names = sorted(first, key=first.__getitem__)
-    return tuple(tuple(np.flatnonzero(label == name).tolist()) for name in names)
 
 
 # --- shared bandwidths ----------------------------------------------------------------------------

@@ -31,11 +31,9 @@ from weft.dsl.nouns.topology import Link, Topology, both_ways, gpu
 from weft.synth.time import program_kernel
 from weft.synth.time import program_time as module
 from weft.synth.time.program_machine import Machine
-from weft.synth.time.program_tables import PreparedProgram
 from weft.synth.time.program_time import (
     ProgramClock,
     ProgramSimulation,
-    simulate_prepared,
     simulate_program,
 )
 from weft.synth.time.runtime_model import MSCCL, RuntimeModel
@@ -54,9 +52,7 @@ def assert_same(
 ) -> ProgramSimulation:
     """Both machines, in every number; and no run is below the load of its busiest resource."""
     slow, quick = (
-        simulate_prepared(
-            PreparedProgram(p, machine, model), size, protocol, most_operations=most, few=few
-        )
+        ProgramClock(p, machine, model).simulate(size, protocol, most_operations=most, few=few)
         for few in (PYTHON, COMPILED)
     )
     assert quick.time_us == slow.time_us
@@ -78,13 +74,13 @@ def assert_same(
 def compiled_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that ran, one after the other."""
     ran: list[str] = []
-    run = module._run
+    run = module.run_to_end
 
     def note(machine: Machine, most: float) -> object:
         ran.append("plain" if machine.kernel is program_kernel else "compiled")
         return run(machine, most)
 
-    monkeypatch.setattr(module, "_run", note)
+    monkeypatch.setattr(module, "run_to_end", note)
     return ran
 
 
@@ -128,9 +124,9 @@ def hang(
     p: Program, machine: Topology, size: int, model: RuntimeModel, protocol: Protocol, few: int
 ) -> str:
     """Return the error of a program that never ends, else an empty text."""
-    prepared = PreparedProgram(p, machine, model)
+    clock = ProgramClock(p, machine, model)
     try:
-        simulate_prepared(prepared, size, protocol, most_operations=100_000, few=few)
+        clock.simulate(size, protocol, most_operations=100_000, few=few)
     except CheckFailed as error:
         return str(error)
     return ""
