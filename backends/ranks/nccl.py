@@ -10,14 +10,12 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import Missing
 
 from .job import Case, EmittedFile, RankJob, RankReport
 from .mpi import MpiWorld, meet
-from .rank import Buffers, Loan, Member, Trial, attend_groups
+from .rank import Buffers, Loan, Member, Trial, alike, attend_groups
 
 if TYPE_CHECKING:
     from ..formats.p2p.embedded.nccl import Connection
@@ -128,21 +126,11 @@ class _GpuRanks:
             comm.destroy()
 
 
-def on_gpu(send: AnyArray | None, recv: AnyArray | None) -> tuple[Any, Any]:
+def on_gpu(send: AnyArray | None, recv: AnyArray | None) -> Any:
     """Return both arrays on the device, sharing memory if they share it on the host."""
     import cupy
 
-    if send is None or recv is None or not np.shares_memory(send, recv):
-        return _copied(cupy, send), _copied(cupy, recv)
-    big, small = (send, recv) if len(send) > len(recv) else (recv, send)
-    at = (small.ctypes.data - big.ctypes.data) // big.itemsize
-    whole = _copied(cupy, big)
-    part = whole[at : at + len(small)]
-    return (whole, part) if big is send else (part, whole)
-
-
-def _copied(cupy: Any, array: AnyArray | None) -> Any:
-    return None if array is None else cupy.asarray(array)
+    return alike(send, recv, cupy.asarray)
 
 
 class GpuLoan(Loan):

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.processes import end_with_owner
@@ -39,6 +41,17 @@ class Loan:
 
     def fetch(self) -> None:
         """Copy what they hold into NumPy's arrays."""
+
+
+def alike(send: AnyArray | None, recv: AnyArray | None, copied: Callable[[AnyArray], Any]) -> Any:
+    """Return copies of both arrays, which share memory if these do."""
+    if send is None or recv is None or not np.shares_memory(send, recv):
+        return tuple(None if x is None else copied(x) for x in (send, recv))
+    large, small = (send, recv) if len(send) > len(recv) else (recv, send)
+    at = (small.ctypes.data - large.ctypes.data) // large.itemsize
+    whole = copied(large)
+    part = whole[at : at + len(small)]
+    return (whole, part) if large is send else (part, whole)
 
 
 class Member:

@@ -21,7 +21,7 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.processes import end_with_owner
 
 from .launcher import RANK
-from .rank import Loan, Member, World, serve, supervise
+from .rank import Loan, Member, World, alike, serve, supervise
 
 
 class TorchLoan(Loan):
@@ -32,26 +32,15 @@ class TorchLoan(Loan):
     ) -> None:
         self.torch, self.device = torch, device
         self._host: list[Any] = [None if x is None else self._shared(x) for x in (send, recv)]
-        lent = self._host if device is None else self._moved()
+        lent = self._host
+        if device is not None:
+            lent = alike(send, recv, lambda x: self._shared(x).to(device))
         super().__init__(*lent)
 
     def _shared(self, array: AnyArray) -> Any:
         if array.dtype.name == "bfloat16":  # which NumPy knows by a package only
             return self.torch.from_numpy(array.view("int16")).view(self.torch.bfloat16)
         return self.torch.from_numpy(array)
-
-    def _moved(self) -> list[Any]:
-        """Return copies on the device, which overlap as on the host."""
-        there: list[Any] = [None if x is None else x.to(self.device) for x in self._host]
-        a, b = self._host
-        if a is None or b is None:
-            return there
-        small, large = (0, 1) if len(a) <= len(b) else (1, 0)
-        one, other = self._host[small], self._host[large]
-        at = (one.data_ptr() - other.data_ptr()) // one.element_size()
-        if 0 <= at and at + len(one) <= len(other):
-            there[small] = there[large][at : at + len(one)]
-        return there
 
     def refresh(self) -> None:
         """Copy the arrays from the host."""

@@ -326,7 +326,6 @@ class PreparedProgram:
             )
         self.program, self.topology, self.model = program, topology, model
         self._programs = {program.protocol: program}
-        self._operations: dict[int, Operations] = {}
         self._layouts: dict[int, Layout] = {}
         self._routes: list[Route] | None = None
 
@@ -338,31 +337,21 @@ class PreparedProgram:
 
     def operations(self, cut: Cut) -> Operations:
         """The operations of a turn; the same for cuts that merge all there is to merge."""
-        merge = self._merge(cut)
-        if merge not in self._operations:
-            self._operations[merge] = operations_of(self.program, merge)
-        return self._operations[merge]
+        return self.layout(cut).operations
 
     def layout(self, cut: Cut) -> Layout:
         """The columns of these operations."""
-        merge = self._merge(cut)
+        merge = min(cut.merge, self._most)
         if merge not in self._layouts:
-            operations = self.operations(cut)
-            self._layouts[merge] = Layout.of(operations, self.topology, self.routes(operations))
+            operations = operations_of(self.program, merge)
+            if self._routes is None:  # which do not depend on what is merged
+                self._routes = routes_of(self.topology, operations.connections)
+            self._layouts[merge] = Layout.of(operations, self.topology, self._routes)
         return self._layouts[merge]
-
-    def routes(self, operations: Operations) -> list[Route]:
-        """The route of each connection; these do not depend on what is merged."""
-        if self._routes is None:
-            self._routes = routes_of(self.topology, operations.connections)
-        return self._routes
 
     def ticks(self, cut: Cut, protocol: Protocol, unit: int = 0) -> Ticks:
         """Return the costs of a chunk; exact, or in a given unit."""
         return ticks_of(self.topology, cut, self.model, protocol, unit)
-
-    def _merge(self, cut: Cut) -> int:
-        return min(cut.merge, self._most)
 
     @cached_property
     def _most(self) -> int:

@@ -365,36 +365,22 @@ class Prepared:
         priority: npt.ArrayLike | None = None,
         stride: int | None = None,
     ) -> float:
-        """µs until the last arrival, for a message of M bytes; as :meth:`run`."""
-        return self._rounded(message_bytes, segments, priority, stride).time_us
+        """µs until the last arrival, for a message of M bytes, compiled; slices, order and stride
+        are the schedule's unless given.
 
-    def run(
-        self,
-        message_bytes: int,
-        *,
-        segments: int | None = None,
-        priority: npt.ArrayLike | None = None,
-        stride: int | None = None,
-    ) -> Served:
-        """The whole run, compiled; slices, order and stride are the schedule's unless given.
-
-        ``priority``: one integer per transfer (not of schedules with casts). Cost: O(transfers ·
-        segments · log), about a µs each, and some 60 bytes.
+        ``priority``: one integer per transfer (not of schedules with casts).
         """
-        return self._rounded(message_bytes, segments, priority, stride).in_us()
-
-    def _rounded(
-        self,
-        message_bytes: int,
-        segments: int | None,
-        priority: npt.ArrayLike | None,
-        stride: int | None,
-    ) -> TickedRun:
         s = self.schedule
         slices = s.segments if segments is None else segments
         order = self._priority() if priority is None else np.asarray(priority, np.int64)
         step = s.stride if stride is None else stride
-        return self.queue.rounded(self._costs(message_bytes, slices), slices, order, step)
+        return self.queue.rounded(self._costs(message_bytes, slices), slices, order, step).time_us
+
+    def run(self, message_bytes: int) -> Served:
+        """The whole run, compiled. Cost: O(transfers · segments · log), about a µs each, and some
+        60 bytes."""
+        s, costs = self.schedule, self._costs(message_bytes, self.schedule.segments)
+        return self.queue.rounded(costs, s.segments, self._priority(), s.stride).in_us()
 
     def exact(self, message_bytes: int, *, compiled: bool | None = None) -> TickedRun:
         """The whole run in exact ticks; some 10 µs for each slice of a transfer.

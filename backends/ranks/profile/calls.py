@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -41,23 +41,6 @@ PLAIN = "Simple"
 """Protocol of runtimes that have but one."""
 
 
-class Caller(Protocol):
-    """The collectives of a runtime, for those of its ranks that take part."""
-
-    protocols: Sequence[str]
-    one_channel: bool
-    """It can be told to use one channel."""
-
-    def ring(self, inside: Sequence[int], asked: CallTime) -> Callable[[], None]:
-        """Return an allreduce over a ring of these ranks, of so many bytes.
-
-        All ranks of the job ask for it; those outside do not call it.
-        """
-
-    def empty(self) -> Callable[[], None]:
-        """Return a call that sends nothing."""
-
-
 class SomeRanks:
     """The wire of some ranks, numbered from 0, for programs of theirs alone."""
 
@@ -80,7 +63,12 @@ class SomeRanks:
 
 
 class WireCaller:
-    """weft's own programs, on any wire."""
+    """weft's own programs, on any wire: what a survey times, for those ranks that take part.
+
+    Attributes:
+        protocols: of the runtime.
+        one_channel: it can be told to use one channel.
+    """
 
     protocols: Sequence[str] = (PLAIN,)
     one_channel = False
@@ -90,7 +78,8 @@ class WireCaller:
         self._programs: dict[int, tuple[Shape, list[list[str]]]] = {}
 
     def ring(self, inside: Sequence[int], asked: CallTime) -> Callable[[], None]:
-        """Return the call of the classic ring, as emitted files make it."""
+        """Return an allreduce over a ring of these ranks, of so many bytes: the classic one, as
+        emitted files make it. All ranks of the job ask for it; those outside do not call it."""
         count = len(inside)
         if count not in self._programs:  # rank 0 compiles it for all
             told = self.probe.share(None if self.probe.rank else _compiled(count))
@@ -104,7 +93,7 @@ class WireCaller:
         return lambda: call(wire, shape, code, send, recv)
 
     def empty(self) -> Callable[[], None]:
-        """Return the call of a program without rounds."""
+        """Return a call that sends nothing: of a program without rounds."""
         shape = Shape(1, 1, 1, 1, (0,))
         wire = SomeRanks(self.probe.wire, [self.probe.rank])
         send, recv = self._numbers(1), self._numbers(1)
@@ -127,7 +116,7 @@ def _compiled(ranks: int) -> dict[str, Any]:
 
 
 def call_times(
-    probe: Probe, caller: Caller, groups: Sequence[Sequence[int]], tell: Tell
+    probe: Probe, caller: WireCaller, groups: Sequence[Sequence[int]], tell: Tell
 ) -> tuple[CallTime, ...]:
     """Measure on all ranks; the times, on rank 0, which is in the first group."""
     tell("calls")

@@ -125,7 +125,7 @@ def probe_of(connection: Connection, effort: ProbeLimits) -> Probe:
     return Probe(wire, wire, cupy.asarray, cupy.asnumpy, effort.batches)
 
 
-class NcclCaller:
+class NcclCaller(WireCaller):
     """NCCL's own allreduce over a ring, by protocol.
 
     A communicator reads protocol and algorithm from the environment when it is made.
@@ -133,10 +133,6 @@ class NcclCaller:
 
     protocols: Sequence[str] = tuple(map(str, Protocol))
     one_channel = True
-
-    def __init__(self, probe: Probe) -> None:
-        self.probe = probe
-        self.wire: Any = probe.wire
 
     def ring(self, inside: Sequence[int], asked: CallTime) -> Callable[[], None]:
         """Return the call of a communicator of these ranks."""
@@ -152,7 +148,8 @@ class NcclCaller:
             comm = joined(len(inside), name, inside.index(self.probe.rank))
         count = asked.bytes // 4
         send, recv = (cupy.zeros(count, "float32") for _ in range(2))
-        stream, kind = self.wire.stream.ptr, nccl.NCCL_FLOAT32
+        wire: Any = self.probe.wire
+        stream, kind = wire.stream.ptr, nccl.NCCL_FLOAT32
         ends = send.data.ptr, recv.data.ptr
 
         def reduce(_: object = (send, recv)) -> None:
@@ -165,11 +162,12 @@ class NcclCaller:
         """Return the launch of a kernel that copies a number."""
         import cupy
 
+        wire: Any = self.probe.wire
         out, number = (cupy.zeros(1, "float32") for _ in range(2))
 
         def launch() -> None:
-            self.wire.copy(out, number)
-            self.wire.flush()
+            wire.copy(out, number)
+            wire.flush()
 
         return launch
 

@@ -13,7 +13,7 @@ from scipy.special import bdtrc
 from weft.dsl.base.arrays import Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from .calls import Caller, call_times
+from .calls import WireCaller, call_times
 from .model import AlphaBeta, Echo, Findings, Flow, LinkClass, ProbeLimits, Shared
 from .noise import ALIKE, MAD, Known, classes, pooled, standard_errors
 from .noise import spread as noise_of
@@ -36,7 +36,7 @@ FOR_PAIRS = 0.6
 
 
 def survey(
-    probe: Probe, effort: ProbeLimits, seed: int, tell: Tell, caller: Caller | None = None
+    probe: Probe, effort: ProbeLimits, seed: int, tell: Tell, caller: WireCaller | None = None
 ) -> Findings | None:
     """Measure; what was found, on rank 0.
 
