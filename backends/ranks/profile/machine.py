@@ -188,16 +188,6 @@ class CallNumbers:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """First time and slope of a straight line, and the relative distance of the worst time; None of
-    two."""
-
-    first: float
-    slope: float
-    worst: float | None
-
-
 def call_numbers(
     times: Sequence[CallTime],
     media: Mapping[CallPath, Medium],
@@ -217,15 +207,13 @@ def call_numbers(
     for way, medium in media.items():  # of measured links, defaults that are of data sheets fail
         if way in alphas:
             of = "α of the links of this machine"
-            told.setdefault(f"nominal.{medium}", _known(f"nominal.{medium}", alphas[way], of))
+            told.setdefault(
+                f"nominal.{medium}", CallNumber(f"nominal.{medium}", alphas[way], None, of)
+            )
         if way in rates:
             of = "bandwidths of the links are measured ones"
-            told.setdefault(f"reach.{medium}", _known(f"reach.{medium}", 1.0, of))
+            told.setdefault(f"reach.{medium}", CallNumber(f"reach.{medium}", 1.0, None, of))
     return CallNumbers(tuple(told.values()), tuple(remarks))
-
-
-def _known(key: str, value: float, of: str) -> CallNumber:
-    return CallNumber(key, value, None, of)
 
 
 def _all(
@@ -259,20 +247,19 @@ def _of_rings(
             "a third rank on this way parts them"
         )
         return
-    line = _line_of([2 * (k - 1) for k in counts], [one.us for one in rings])
-    reason = _unfit(line)
+    start, slope, worst, reason = _line_of([2 * (k - 1) for k in counts], rings)
     if reason:
         remarks.append(f"{who}: {reason}; start.{first.protocol} keeps its default")
         return
-    yield CallNumber(f"start.{first.protocol}", line.first, line.worst, of)
+    yield CallNumber(f"start.{first.protocol}", start, worst, of)
     if medium is None:
         own = "" if alpha is None else f"; its links' own α is {alpha:.3g} µs"
         remarks.append(
-            f"{who}: {line.slope:.3g} µs a step, but no class of link is known that this could be "
+            f"{who}: {slope:.3g} µs a step, but no class of link is known that this could be "
             f"the α of{own}: --family names it"
         )
         return
-    yield CallNumber(f"alpha.{medium}.{first.protocol}", line.slope, line.worst, of)
+    yield CallNumber(f"alpha.{medium}.{first.protocol}", slope, worst, of)
     if alpha is not None:
         yield CallNumber(f"nominal.{medium}", alpha, None, "α of the links of this machine")
 
@@ -317,32 +304,30 @@ def _of_fans(fans: Sequence[CallTime], remarks: list[str]) -> Iterator[CallNumbe
         remarks.append("no rank has two remote ones: what a message costs a NIC keeps its default")
         return
     of = f"{fans[0].bytes} bytes to 1 to {max(one.count for one in fans)} remote ranks"
-    line = _line_of([one.count for one in fans], [one.us for one in fans])
-    reason = _unfit(line)
+    _, slope, worst, reason = _line_of([one.count for one in fans], fans)
     if reason:
         remarks.append(f"{of}: {reason}; message.{fans[0].protocol} keeps its default")
     else:
-        yield CallNumber(f"message.{fans[0].protocol}", line.slope, line.worst, of)
+        yield CallNumber(f"message.{fans[0].protocol}", slope, worst, of)
 
 
-def _line_of(steps: Sequence[int], us: Sequence[float]) -> _Line:
-    """Return the line with least relative errors."""
-    x, y = np.array(steps, float), np.array(us, float)
+def _line_of(
+    steps: Sequence[int], times: Sequence[CallTime]
+) -> tuple[float, float, float | None, str]:
+    """Return the line with least relative errors: its first time, its slope, the relative distance
+    of the worst time (None of two), and why it tells nothing, or an empty text."""
+    x, y = np.array(steps, float), np.array([one.us for one in times], float)
     rows = np.stack([1 / y, x / y], axis=1)
-    first, slope = np.linalg.lstsq(rows, np.ones(len(y)), rcond=None)[0]
+    first, slope = map(float, np.linalg.lstsq(rows, np.ones(len(y)), rcond=None)[0])
     # Two times are on their line, whatever they are.
     worst = float(np.abs(rows @ (first, slope) - 1).max()) if len(set(steps)) > 2 else None
     if -NEGLIGIBLE * abs(slope) < first < 0:
         first = 0.0
-    return _Line(float(first), float(slope), worst)
-
-
-def _unfit(line: _Line) -> str:
-    """Return why a line tells nothing, or an empty text."""
-    if line.worst is not None and line.worst > LOOSE:
-        return f"times are {line.worst:.0%} off a straight line"
-    if line.slope < 0:
-        return f"a step takes {line.slope:.3g} µs, less than nothing"
-    if line.first < 0:
-        return f"the start takes {line.first:.3g} µs, less than nothing"
-    return ""
+    reason = ""
+    if worst is not None and worst > LOOSE:
+        reason = f"times are {worst:.0%} off a straight line"
+    elif slope < 0:
+        reason = f"a step takes {slope:.3g} µs, less than nothing"
+    elif first < 0:
+        reason = f"the start takes {first:.3g} µs, less than nothing"
+    return first, slope, worst, reason
