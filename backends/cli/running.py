@@ -23,10 +23,9 @@ from ..formats.p2p.data import type_named
 from ..formats.p2p.format import GOOD
 from ..formats.p2p.judge import for_threads
 from ..ranks import joined, launcher
-from ..ranks.job import Case, EmittedFile, whole_job
+from ..ranks.job import Case, EmittedFile, dumps, recorded, whole_job
 from ..ranks.joined import attend_joined
 from ..ranks.nccl import run_on_gpus
-from ..ranks.recording import dumps, recorded
 from ..ranks.threads import run_threads
 from .console import Console
 from .exit_codes import Exit

@@ -306,7 +306,8 @@ class Cluster(Executor):
     def _ended(self, key: str, future: Any) -> None:
         """Called in a thread of the client's when a task is done."""
         with self._lock:
-            if self._futures.get(key) is not future:
+            held: Any = self._futures.get(key)
+            if held is not future:
                 return
             del self._futures[key]
             handle = self._handles[key]

@@ -23,8 +23,7 @@ from weft.dsl.base.processes import end_with_owner
 
 from ..formats.p2p.data import Exam
 from ..formats.p2p.execute import arguments, loaded, wrong_result
-from .job import Case, Done, EmittedFile, Failure, RankJob, RankReport
-from .recording import Watched
+from .job import Case, Done, EmittedFile, Failure, RankJob, RankReport, Watched
 
 Say = Callable[[str], None]
 """Callback that reports the current state of the rank."""

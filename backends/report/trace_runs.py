@@ -32,7 +32,7 @@ from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
 
 from ..formats.listings import instruction_text
-from ..ranks.recording import Call
+from ..ranks.job import Call
 from .trace import Mark, TraceFile, TraceTrack, lanes
 
 

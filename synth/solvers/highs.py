@@ -119,7 +119,7 @@ class RowProgram:
         for option, value in _options(method, iterations).items():
             highs.setOptionValue(option, value)
         kinds = core.HighsModelStatus
-        if highs.passModel(self._model(core)) == core.HighsStatus.kError:
+        if highs.passModel(self.model()) == core.HighsStatus.kError:
             status = kinds.kModelError
         else:
             highs.run()
@@ -145,7 +145,9 @@ class RowProgram:
             end, message = FAILED, f"{message}, but its solution violates a row or a bound"
         return RowSolution(end, message, x, prices, float(info.objective_function_value), took)
 
-    def _model(self, core: Any) -> Any:
+    def model(self) -> Any:
+        """Return the program in HiGHS' form."""
+        core = highs_core()
         model = core.HighsLp()
         held = model.a_matrix_
         model.num_row_ = held.num_row_ = len(self.most)

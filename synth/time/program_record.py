@@ -24,9 +24,8 @@ from weft.dsl.nouns.topology import Topology
 from . import program_kernel as k
 from . import queue_kernel as q
 from .calibrated import named_model
-from .operations import Operations
 from .program_machine import Activity, Machine, leg_tables
-from .program_tables import Layout, PreparedProgram, Ticks, meeting
+from .program_tables import Layout, Operations, PreparedProgram, Ticks, meeting
 from .program_time import run_to_end
 from .runtime_model import Cut, RuntimeModel
 from .schedule_tables import ticks_us

@@ -280,7 +280,7 @@ class QueueTables:
         n, rows = len(w.source), len(costs.row)
         places, slots = len(w.slot_start) - 1, int(w.slot_start[-1])
         latencies, of_link = costs.fabric.latencies
-        alphas = np.array([round(x * unit) for x in latencies], kind)[of_link][r.links]
+        alphas: AnyArray = np.array([round(x * unit) for x in latencies], kind)[of_link][r.links]
         if len(alphas):
             alphas = np.add.reduceat(alphas, r.link_start[:-1])
         held = costs.held(unit, r, kind) + round(costs.overhead * unit)
@@ -325,7 +325,8 @@ class QueueTables:
         self, costs: _Costs, unit: int, alphas: AnyArray, order: AnyArray | None, kind: type
     ) -> AnyArray:
         r, w, m = self.routes, self.waits, self.legs
-        rows = np.zeros((len(w.source), k.TRANSFER_COLUMNS), np.int64 if m is None else kind)
+        shape = (len(w.source), k.TRANSFER_COLUMNS)
+        rows: AnyArray = np.zeros(shape, np.int64 if m is None else kind)
         rows[:, k.GOES_ON] = k.ARRIVED
         for column, values in (
             (k.FIRST_LEG, r.leg_start[r.which]),
@@ -490,8 +491,8 @@ class _Costs:
         """Ticks for which the grains hold each resource of each leg, as integers of a kind."""
         if unit % self.unit == 0 or kind is object:
             _, of_row = self.fabric.bandwidths
-            each = np.array([max(1, round(x * unit)) for x in self.times], kind)[of_row]
-            return np.asarray(each[routes.rows] * routes.weights)
+            each: AnyArray = np.array([max(1, round(x * unit)) for x in self.times], kind)
+            return np.asarray(each[of_row][routes.rows] * routes.weights)
         # One tick may be much of the time of a grain: round the time of the whole chunk.
         ticks = np.rint(self.row[routes.rows] * routes.weights * float(unit)).astype(np.int64)
         return np.maximum(1, ticks)

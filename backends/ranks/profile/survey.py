@@ -163,8 +163,7 @@ def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tup
     near = classes(small)
     label = near * len(flows)
     for name in distinct_values(near):
-        inside = np.flatnonzero(near == name)
-        label[inside] += classes(large[inside])
+        label[near == name] += classes(large[near == name])
     medians = np.median(us, axis=0)
     found = []
     for name in distinct_values(label):

@@ -6,10 +6,12 @@ With a package in the place of torch that costs nothing to load: none of it is u
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from weft.backends.ranks.launcher import run_program
+from weft.backends.ranks.torch import takes_gpus
 from weft.dsl.base.errors import CheckFailed
 
 PROGRAM = """
@@ -52,3 +54,19 @@ def test_every_rank_has_its_number_and_rank_0_leaves_what_was_found(program: str
 def test_a_rank_that_fails_ends_all_with_its_error(program: str) -> None:
     with pytest.raises(CheckFailed, match="ArithmeticError: out of luck"):
         run_program(program, "torch", 3, {"fails": 1}, 60, lambda _: None)
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nccl", "ranks", "taken"),
+    [(0, True, 2, False), (1, True, 2, False), (2, True, 2, True), (8, False, 2, False)],
+)
+def test_ranks_that_would_share_a_gpu_use_the_host(
+    gpus: int, nccl: bool, ranks: int, taken: bool
+) -> None:
+    """Four ranks on one H200 ended in "Duplicate GPU detected"."""
+    cuda = SimpleNamespace(is_available=lambda: gpus > 0, device_count=lambda: gpus)
+    dist = SimpleNamespace(is_nccl_available=lambda: nccl)
+    assert takes_gpus(SimpleNamespace(cuda=cuda), dist, ranks) is taken

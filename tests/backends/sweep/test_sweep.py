@@ -23,24 +23,9 @@ from weft.synth.time.schedule_time import simulate
 __all__ = ["kept_workers"]
 pytestmark = pytest.mark.usefixtures("kept_workers")
 
+COLLECTIVES = "-c allgather -c allreduce"
 SMALL = (
-    "sweep",
-    "-t",
-    "ring:3",
-    "-t",
-    "line:3",
-    "-c",
-    "allgather",
-    "-c",
-    "allreduce",
-    "-e",
-    "classic",
-    "-e",
-    "exact",
-    "--size",
-    "4KiB",
-    "--effort",
-    "20",
+    f"sweep -t ring:3 -t line:3 {COLLECTIVES} -e classic -e exact --size 4KiB --effort 20".split()
 )
 
 
