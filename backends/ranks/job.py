@@ -1,8 +1,8 @@
 """Jobs: files, and calls of their functions; and the report of each rank.
 
 Calls may be measured round by round, and there is a file of these: ``"weft": "recording"``. A copy
-of the program's module is loaded, and its ``call`` gets a transport that takes the time around every
-exchange (:class:`Watched`). Nothing of this is there in the calls that are timed.
+of the program's module is loaded, and its ``call`` gets a transport that takes the time around
+every exchange (:class:`Watched`). Nothing of this is there in the calls that are timed.
 """
 
 from __future__ import annotations
