@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .start import main
+from .frame.start import main
 
 __all__ = ["main"]

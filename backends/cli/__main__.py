@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from .start import main
+from .frame.start import main
 
 sys.exit(main())

@@ -25,11 +25,11 @@ from weft.dsl.nouns.schedule import write as write_schedule
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import Workload
 
-from ..cli.console import Console
-from ..cli.entry import run_verb
-from ..cli.exit_codes import Exit
 from ..cli.flags.shared import SEVERAL, Flags
-from ..cli.parser import VerbParser, flags_of
+from ..cli.frame.entry import run_verb
+from ..cli.frame.parser import VerbParser, flags_of
+from ..cli.output.console import Console
+from ..cli.output.exit_codes import Exit
 from .arguments import Machine, Movement, Size
 
 File: TypeAlias = str | PathLike[str]

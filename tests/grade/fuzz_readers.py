@@ -381,7 +381,7 @@ def faults(name: str, reader: Reader, seeds: list[bytes], args: argparse.Namespa
 
 
 def _recognized(data: bytes) -> bool:
-    from weft.backends.cli.subjects import recognized
+    from weft.backends.cli.nouns.nouns.subjects import recognized
 
     try:
         return recognized(data.decode(), None) is not None

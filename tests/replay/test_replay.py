@@ -15,7 +15,7 @@ from normalising import normalised, skipped
 from recording import HERE, Manifest, chosen, list_digest, read_manifest, record
 from replay import record_of
 
-from weft.backends.cli.parser import FLAGS, VERBS, build_parser
+from weft.backends.cli.frame.parser import FLAGS, VERBS, build_parser
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.registry import REGISTRIES
 

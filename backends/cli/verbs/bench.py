@@ -21,15 +21,15 @@ from ...ranks.bench.ranks import attend
 from ...ranks.joined import is_joined, world_of
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.files import CompileFlags
 from ..flags.machines import BenchFlags
-from ..lowering import source_of
-from ..machines import read_topology
-from ..scripts import format_on, require_runtime, script_text
-from ..stages import telling
-from ..subjects import read_subject
+from ..inputs.machines import read_topology
+from ..nouns.scripts import format_on, require_runtime, script_text
+from ..nouns.subjects import read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.stages import telling
+from ..work.lowering import source_of
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology

@@ -13,13 +13,13 @@ from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.reached_rates import reached_rates, switches_json
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.search import BoundFlags
-from ..inputs import message_note, read_problem
-from ..noun import FileKind
-from ..relay_hint import relay_hint
-from ..subjects import read_subject
+from ..inputs.inputs import message_note, read_problem
+from ..nouns.noun import FileKind
+from ..nouns.subjects import read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective

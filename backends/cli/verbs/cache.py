@@ -11,9 +11,9 @@ from weft.dsl.base.units import format_bytes
 
 from ...jobs.fingerprint import fingerprint
 from ...sweep.cache import default_folder, entries, remove
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.nested import CacheClearFlags, CacheListFlags
+from ..output.console import Console
+from ..output.exit_codes import Exit
 
 if TYPE_CHECKING:
     from ...sweep.cache import CacheEntry

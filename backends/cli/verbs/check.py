@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...check.checks import checks_text, verdict_text
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.files import CheckFlags
-from ..noun import FileKind, refuse_collective
-from ..subjects import read_subject
+from ..nouns.noun import FileKind, refuse_collective
+from ..nouns.subjects import read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
 
 
 def run(args: CheckFlags, console: Console) -> int:

@@ -14,21 +14,15 @@ from weft.dsl.importers.defaults import NO_PEER_ACCESS
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
 from ...formats.format import ExecutionRequest, Format, format_named
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.files import AUTO, MOST_EXECUTED, ORDERS, CompileFlags
-from ..lowering import (
-    on_machine,
-    options_of,
-    provenance_of,
-    require_listed,
-    source_of,
-)
-from ..models import chosen_model
-from ..noun import MODEL_FLAGS, Subject, refuse_collective, refuse_flags
-from ..outputs import check_file_output, check_prefix_output
-from ..stages import telling
-from ..subjects import read_subject
+from ..inputs.models import chosen_model
+from ..nouns.noun import MODEL_FLAGS, Subject, refuse_collective, refuse_flags
+from ..nouns.subjects import read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.outputs import check_file_output, check_prefix_output
+from ..output.stages import telling
+from ..work.lowering import on_machine, options_of, provenance_of, require_listed, source_of
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective

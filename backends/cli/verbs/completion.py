@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..completing import SCRIPTS, candidates
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.machines import CompletionFlags
+from ..frame.completing import SCRIPTS, candidates
+from ..output.console import Console
+from ..output.exit_codes import Exit
 
 
 def run(args: CompletionFlags, console: Console) -> int:

@@ -12,11 +12,11 @@ from weft.dsl.nouns.runtime import LOADERS, Loader
 from ...deploy.guide import PLANS, Guide, guide, guide_json, guide_text
 from ...deploy.launchers import HOSTS, assigned
 from ...deploy.settings import loaders_of
-from ..console import Console, columns
-from ..exit_codes import Exit
 from ..flags.cluster import DeployFlags
-from ..machines import is_library
-from ..outputs import require_writable
+from ..inputs.machines import is_library
+from ..output.console import Console, columns
+from ..output.exit_codes import Exit
+from ..output.outputs import require_writable
 
 SETTINGS, GUIDE = "weft.env", "guide.txt"
 NAMES = {

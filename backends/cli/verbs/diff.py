@@ -7,12 +7,12 @@ from pathlib import Path
 from weft.dsl.base.errors import UserError, an
 
 from ...report.difference import differences, differences_json, differences_text
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.files import DiffFlags
-from ..noun import FileKind, refuse_model
-from ..program_noun import ProgramNoun
-from ..subjects import read_subject
+from ..nouns.noun import FileKind, refuse_model
+from ..nouns.program_noun import ProgramNoun
+from ..nouns.subjects import read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
 
 WIDEST = 30
 """Letters of a column's name; longer ones are called A and B."""

@@ -15,11 +15,11 @@ from weft.dsl.base.registry import BACKENDS, ENGINES, IMPORTERS, PASSES, VERBS
 from weft.dsl.base.tables import table
 
 from ...ranks.starters import mpiexec
-from ..console import Console
-from ..defaults import defaults_words
-from ..exit_codes import Exit
 from ..flags.machines import DoctorFlags
-from ..parser import VERBS as OURS
+from ..frame.defaults import defaults_words
+from ..frame.parser import VERBS as OURS
+from ..output.console import Console
+from ..output.exit_codes import Exit
 from .list import describe
 
 NEEDED = {
@@ -76,7 +76,7 @@ def _advise(args: DoctorFlags, console: Console) -> int:
     """Print which back end to use on a machine, the best first."""
     # Loaded here: the report must do without NumPy.
     from ...report.back_ends import advice
-    from ..machines import read_topology
+    from ..inputs.machines import read_topology
 
     assert args.machine is not None
     topology = read_topology(args.machine)

@@ -22,13 +22,13 @@ from ...report.explain import (
     cost_json,
     cost_text,
 )
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.search import ExplainFlags
-from ..inputs import read_problem
-from ..noun import FileKind
-from ..sketches import read_sketch
-from ..subjects import read_subject
+from ..inputs.inputs import read_problem
+from ..inputs.sketches import read_sketch
+from ..nouns.noun import FileKind
+from ..nouns.subjects import read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective

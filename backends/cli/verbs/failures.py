@@ -17,11 +17,11 @@ from weft.synth.time.schedule_time import simulate
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.points import algbw
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.search import WORST, FailuresFlags
-from ..inputs import read_problem
-from ..progress import watching
+from ..inputs.inputs import read_problem
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.progress import watching
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective

@@ -11,9 +11,9 @@ from weft.dsl.base.registry import PASSES, REGISTRIES, Registry
 from weft.dsl.base.spec import needed_options, option_texts, options_of, text_of
 from weft.dsl.base.tables import table
 
-from ..console import Console, columns
-from ..exit_codes import Exit
 from ..flags.machines import ListFlags
+from ..output.console import Console, columns
+from ..output.exit_codes import Exit
 
 
 def run(args: ListFlags, console: Console) -> int:
@@ -21,7 +21,7 @@ def run(args: ListFlags, console: Console) -> int:
     if args.options and args.kind in REGISTRIES:
         return _options(REGISTRIES[args.kind], console)
     if args.kind == "algorithms":
-        from .. import algorithms  # loads the algorithms
+        from ..work import algorithms  # loads the algorithms
 
         found = algorithms.entries()
         console.result(algorithms.listing(found), {"status": "ok", "algorithms": found})

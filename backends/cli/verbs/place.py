@@ -13,11 +13,11 @@ from weft.dsl.nouns.workload import Workload, axis_groups
 from weft.synth.joint.axis_placement import ranked_placements
 
 from ...report.placement_text import placement_facts, placement_text
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.search import PlaceFlags
-from ..machines import machine_line
-from ..workloads import machine_of_workload, workload_at
+from ..inputs.machines import machine_line
+from ..inputs.workloads import machine_of_workload, workload_at
+from ..output.console import Console
+from ..output.exit_codes import Exit
 
 
 def run(args: PlaceFlags, console: Console) -> int:

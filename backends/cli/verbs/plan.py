@@ -20,12 +20,12 @@ from weft.synth.ordering.plan import graph_of, plan_in_time
 
 from ...report.plan_text import plan_facts, plan_text
 from ...report.shift_text import shift_facts, shift_text
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.search import PlanFlags
-from ..joint_planning import at_once, costs_on, plan_at_once
-from ..outputs import check_file_output
-from ..workloads import machine_of_workload, workload_at
+from ..inputs.workloads import machine_of_workload, workload_at
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.outputs import check_file_output
+from ..work.joint_planning import at_once, costs_on, plan_at_once
 
 
 def run(args: PlanFlags, console: Console) -> int:

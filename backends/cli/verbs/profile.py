@@ -17,12 +17,12 @@ from ...ranks.joined import is_joined
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
 from ...ranks.profile.model import ProbeLimits
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.machines import RANKS, ProfileFlags
-from ..machines import facts_of, machine_line
-from ..outputs import check_file_output
-from ..stages import telling
+from ..inputs.machines import facts_of, machine_line
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.outputs import check_file_output
+from ..output.stages import telling
 
 
 def run(args: ProfileFlags, console: Console) -> int:

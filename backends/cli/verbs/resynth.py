@@ -26,11 +26,11 @@ from ...tune.options import Warm, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune
 from ...tune.variants import variant_of
-from ..console import Console
 from ..flags.search import PLACES, ResynthFlags
-from ..inputs import named_down
-from ..models import timed_machine
-from ..tuning import TuningPool, check_library_output
+from ..inputs.inputs import named_down
+from ..inputs.models import timed_machine
+from ..output.console import Console
+from ..work.tuning import TuningPool, check_library_output
 from .tune import finish, options_of, provenance
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from ...formats.format import (
     Format,
     format_named,
 )
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.files import LOWERING, RunFlags
-from ..noun import FileKind, Subject, asked_of, refuse_collective
-from ..stages import telling
-from ..subjects import read_subject
+from ..nouns.noun import FileKind, Subject, asked_of, refuse_collective
+from ..nouns.subjects import read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.stages import telling
 
 
 def run(args: RunFlags, console: Console) -> int:
@@ -31,7 +31,7 @@ def run(args: RunFlags, console: Console) -> int:
     started = time.monotonic()
     subject = read_subject(args.file)
     if args.on != "numpy" or subject.is_script:
-        from ..running import run_job  # launchers of processes
+        from ..work.running import run_job  # launchers of processes
 
         return run_job(subject, args.with_defaults(), console)
     _refuse_job_flags(args)
@@ -99,7 +99,7 @@ def _compiled(
             where=subject.where,
             hint="leave --root out, or name a collective with -c",
         )
-    from ..lowering import text_of  # the compiler: an artefact is executed without it
+    from ..work.lowering import text_of  # the compiler: an artefact is executed without it
 
     return text_of(subject, format, args, tell)
 

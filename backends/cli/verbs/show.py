@@ -11,14 +11,14 @@ from weft.dsl.base.files import write_text
 from weft.dsl.base.units import format_bytes
 
 from ...report.html.page import fitted
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.files import ShowFlags
-from ..folder_text import folder_text
-from ..noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
-from ..outputs import check_file_output
-from ..program_noun import ProgramNoun
-from ..subjects import is_plain_folder, read_subject
+from ..nouns.folder_text import folder_text
+from ..nouns.noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
+from ..nouns.program_noun import ProgramNoun
+from ..nouns.subjects import is_plain_folder, read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.outputs import check_file_output
 
 
 def run(args: ShowFlags, console: Console) -> int:
@@ -47,7 +47,7 @@ def _text(args: ShowFlags, console: Console) -> int:
     if args.size is None and args.topology is None:
         refuse_flags(args, MODEL_FLAGS, "is of times, which --size or -t asks for", subject)
     else:
-        from ..timelines import timed_text  # simulators
+        from ..nouns.timelines import timed_text  # simulators
 
         timed = timed_text(subject, args)
     text, data = subject.noun.show(subject)
@@ -91,7 +91,7 @@ def _draw(args: ShowFlags, console: Console) -> int:
         raise UserError(
             "a recording is drawn in traces only", where="--measured", hint="--format perfetto"
         )
-    from ..drawings import DRAWINGS  # simulators and charts
+    from ..nouns.drawings import DRAWINGS  # simulators and charts
 
     text, facts = DRAWINGS[args.format](subject, args)
     write_text(args.output, text, force=args.force)
@@ -114,7 +114,7 @@ def _draw(args: ShowFlags, console: Console) -> int:
 def _html(args: ShowFlags, console: Console) -> int:
     """Make the page and write it: to ``-o``, or to stdout."""
     check_file_output(args, console)
-    from ..pages import page_of  # all pages, and what they time and check
+    from ..nouns.pages import page_of  # all pages, and what they time and check
 
     page, text = fitted(page_of(args))
     size = len(text.encode())

@@ -8,10 +8,10 @@ from weft.dsl.base.tables import microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.synth.bounds import bounds, lower_bound_us
 
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.files import SimulateFlags
-from ..subjects import read_subject
+from ..nouns.subjects import read_subject
+from ..output.console import Console
+from ..output.exit_codes import Exit
 
 if TYPE_CHECKING:
     from weft.synth.time.schedule_time import SimulatedTime

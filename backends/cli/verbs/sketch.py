@@ -13,13 +13,13 @@ from weft.dsl.language.format import format
 from weft.dsl.language.load import load_sketch, promised, sketch_names
 from weft.dsl.language.parse import parse
 
-from ..console import Console, columns
-from ..exit_codes import Exit
 from ..flags.nested import SketchFmtFlags, SketchImportFlags, SketchShowFlags
 from ..flags.shared import Flags
-from ..noun import FileKind
-from ..sketch_import import import_sketch
-from ..subjects import read_subject
+from ..inputs.sketch_import import import_sketch
+from ..nouns.noun import FileKind
+from ..nouns.subjects import read_subject
+from ..output.console import Console, columns
+from ..output.exit_codes import Exit
 
 if TYPE_CHECKING:
     from weft.dsl.language.ast import SketchTree

@@ -23,17 +23,17 @@ from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
 from ...report.reached_rates import switches_json
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.search import SynthFlags
-from ..inputs import make_problem, message_note, read_problem
-from ..machines import machine_line
-from ..outputs import check_file_output, check_folder_output, check_log
-from ..progress import Progress, finishing, watching
-from ..relay_hint import relay_hint
-from ..rule_conflicts import conflicting
-from ..search_log import SearchLog
-from ..streams import require_holdable
+from ..inputs.inputs import make_problem, message_note, read_problem
+from ..inputs.machines import machine_line
+from ..inputs.rule_conflicts import conflicting
+from ..nouns.streams import require_holdable
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.outputs import check_file_output, check_folder_output, check_log
+from ..output.progress import Progress, finishing, watching
+from ..output.search_log import SearchLog
+from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.problem import Problem
@@ -46,7 +46,7 @@ NEARLY = 1 + Fraction(1, 10**6)
 def run(args: SynthFlags, console: Console) -> int:
     """Solve, verify, print the table, write the files."""
     if args.stream:
-        from ..stream_search import synth_stream  # the engine greedy
+        from ..work.stream_search import synth_stream  # the engine greedy
 
         return synth_stream(args, console)
     if args.memory is not None:
@@ -149,7 +149,7 @@ def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:
         console.say("Size", note)
     sketch = None
     if args.sketch:
-        from ..sketches import read_sketch  # Lark takes 100 ms to load
+        from ..inputs.sketches import read_sketch  # Lark takes 100 ms to load
 
         sketch = read_sketch(args.sketch, topology, collective, console)
     return make_problem(args, topology, collective, sketch), sketch.engine if sketch else ""

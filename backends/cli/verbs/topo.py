@@ -13,13 +13,13 @@ from weft.synth.time.calibrated import calibrated_model
 
 from ...report.model_numbers import assumed_json, assumed_text
 from ...report.text import topology_text
-from ..console import Console, columns
-from ..exit_codes import Exit
 from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoSearchFlags, TopoShowFlags
 from ..flags.shared import Flags
-from ..inputs import restricted
-from ..machines import facts_of, machine_line, read_topology, without_nics
-from ..outputs import check_file_output
+from ..inputs.inputs import restricted
+from ..inputs.machines import facts_of, machine_line, read_topology, without_nics
+from ..output.console import Console, columns
+from ..output.exit_codes import Exit
+from ..output.outputs import check_file_output
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
@@ -35,11 +35,11 @@ def run(args: Flags, console: Console) -> int:
             check_file_output(args, console)
             return _import(args, console)
         case TopoCalibrateFlags():
-            from ..calibration import calibrate  # the simulator of programs, and SciPy's fit
+            from ..work.calibration import calibrate  # the simulator of programs, and SciPy's fit
 
             return calibrate(args, console)
         case TopoSearchFlags():
-            from ..shape_search import search  # the joint bound loads SciPy
+            from ..work.shape_search import search  # the joint bound loads SciPy
 
             return search(args, console)
         case _:

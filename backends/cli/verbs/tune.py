@@ -29,17 +29,17 @@ from ...tune.measure import Measuring
 from ...tune.options import TuneOptions, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.search import PLACES, TuneFlags, TuningFlags
 from ..flags.shared import DownFlags, ProblemFlags
 from ..flags.values import split_arguments
-from ..inputs import read_problem, takes_root
-from ..libraries import assumed_of, library_facts, recipes, tables
-from ..machines import machine_line
-from ..models import chosen_model, timed_machine
-from ..progress import finishing
-from ..tuning import TuningPool, check_library_output, replaceable
+from ..inputs.inputs import read_problem, takes_root
+from ..inputs.libraries import assumed_of, library_facts, recipes, tables
+from ..inputs.machines import machine_line
+from ..inputs.models import chosen_model, timed_machine
+from ..output.console import Console
+from ..output.exit_codes import Exit
+from ..output.progress import finishing
+from ..work.tuning import TuningPool, check_library_output, replaceable
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -190,7 +190,7 @@ def _formats(text: str) -> list[str]:
 
 
 def _sketch(text: str, topology: Topology) -> Named:
-    from ..sketches import text_on_machine  # Lark takes 100 ms to load
+    from ..inputs.sketches import text_on_machine  # Lark takes 100 ms to load
 
     name, arguments = split_arguments(text)
     return Named(name, text_on_machine(name, arguments, topology), tuple(arguments.items()))

@@ -10,14 +10,13 @@ from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_binary
 
-from ...tuner.choose import TunerLine, tuner_lines, tuner_text
-from ...tuner.read import OPTIONS, tuner_times
-from ..console import Console, columns
-from ..exit_codes import Exit
+from ...fleet.tuner import OPTIONS, TunerLine, tuner_lines, tuner_text, tuner_times
 from ..flags.cluster import TunerFlags
 from ..flags.values import file_words
-from ..machines import is_library
-from ..outputs import check_file_output
+from ..inputs.machines import is_library
+from ..output.console import Console, columns
+from ..output.exit_codes import Exit
+from ..output.outputs import check_file_output
 
 ENVIRONMENT = "NCCL_TUNER_PLUGIN=/path/to/libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE={file}"
 

@@ -24,28 +24,19 @@ from weft.dsl.importers.nccl_tests import (
 from weft.dsl.nouns.library import Library, read
 from weft.dsl.nouns.topology import Topology
 
-from ...calibrate.fit import MeasuredTime, contradictions
-from ...calibrate.fit import calibrate as fit
 from ...deploy.settings import is_amd
+from ...fleet.calibrate import MeasuredTime, contradictions
+from ...fleet.calibrate import calibrate as fit
+from ...fleet.evidence import FILES, OWNS, Ran, RunAnswer, SizeVerdict, answer, is_ours, verdicts
+from ...fleet.predictions import Predictions
 from ...tune.nccl_settings import LIMITS, NcclSettings
-from ...verify_run.evidence import (
-    FILES,
-    OWNS,
-    Ran,
-    RunAnswer,
-    SizeVerdict,
-    answer,
-    is_ours,
-    verdicts,
-)
-from ...verify_run.predictions import Predictions
-from ..calibration import require_machine
-from ..console import Console, columns
-from ..exit_codes import Exit
 from ..flags.cluster import VerifyRunFlags
-from ..inputs import restricted
-from ..machines import facts_of, is_library, read_topology
-from ..outputs import check_file_output
+from ..inputs.inputs import restricted
+from ..inputs.machines import facts_of, is_library, read_topology
+from ..output.console import Console, columns
+from ..output.exit_codes import Exit
+from ..output.outputs import check_file_output
+from ..work.calibration import require_machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...report.workload_text import workload_facts, workload_text
-from ..console import Console
-from ..exit_codes import Exit
 from ..flags.nested import WorkloadShowFlags
-from ..machines import read_topology
-from ..workloads import workload_at
+from ..inputs.machines import read_topology
+from ..inputs.workloads import workload_at
+from ..output.console import Console
+from ..output.exit_codes import Exit
 
 
 def run(args: WorkloadShowFlags, console: Console) -> int:

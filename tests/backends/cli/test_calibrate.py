@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 from nccl_tests_text import nccl_tests_text
 
-from weft.backends.calibrate.fit import FittedNumber
+from weft.backends.fleet.calibrate import FittedNumber
 from weft.backends.tune.baselines import best_of, nccl_baselines
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.timing import TimingNumber

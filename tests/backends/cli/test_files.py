@@ -576,7 +576,7 @@ def test_closed_streams_are_no_bug(triangle: Path, tmp_path: Path) -> None:
     start = [
         sys.executable,
         "-c",
-        "from weft.backends.cli.start import main; raise SystemExit(main())",
+        "from weft.backends.cli.frame.start import main; raise SystemExit(main())",
     ]
     for words, closed, code in (
         (("simulate", triangle, "--size", "1MiB"), ">&-", 0),

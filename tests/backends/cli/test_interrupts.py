@@ -71,7 +71,7 @@ def test_an_interrupt_while_modules_load_is_no_end_by_a_signal(tmp_path: Path) -
     code = (
         "import sys\n"
         "sys.argv = ['weft', 'doctor']\n"
-        "import weft.backends.cli.entry as entry\n"
+        "import weft.backends.cli.frame.entry as entry\n"
         "def verb(*_):\n"
         "    exec('raise KeyboardInterrupt')\n"
         "entry._dispatch = verb\n"

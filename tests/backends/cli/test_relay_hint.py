@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from weft.backends.cli.relay_hint import forwarding
+from weft.backends.cli.work.relay_hint import forwarding
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.synth.bounds import bounds

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from command import Weft
 
-from weft.backends.cli.console import Console
-from weft.backends.cli.stages import StageProgress
+from weft.backends.cli.output.console import Console
+from weft.backends.cli.output.stages import StageProgress
 
 
 def test_the_live_line_says_the_stage() -> None:
@@ -54,7 +54,9 @@ def test_a_log_of_long_work_has_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("weft.backends.cli.stages.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(
+        "weft.backends.cli.output.stages.time", SimpleNamespace(monotonic=lambda: now[0])
+    )
     stages = StageProgress(Console(), "Tuning")
     for second in range(0, 50, 5):
         now[0] = float(second)

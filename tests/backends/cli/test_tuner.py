@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_logs import log_text
 
-from weft.backends.tuner.choose import LARGEST, WITHIN, TunerSetting, TunerTime, tuner_lines
+from weft.backends.fleet.tuner import LARGEST, WITHIN, TunerSetting, TunerTime, tuner_lines
 from weft.dsl.nouns.collective import Kind
 
 SIZES = (1024, 65536, 1 << 20, 1 << 26)

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_logs import log_text
 
-from weft.backends.cli import console
-from weft.backends.cli.console import coloured
-from weft.backends.cli.fit_width import fitted_text
-from weft.backends.cli.parser import VERBS
+from weft.backends.cli.frame.parser import VERBS
+from weft.backends.cli.output import console
+from weft.backends.cli.output.console import coloured, fitted_text
 from weft.dsl.base.tables import table
 
 WIDTH = 80

@@ -1,1 +1,0 @@
-"""Runtime models fitted to measured times of collectives."""

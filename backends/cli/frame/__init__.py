@@ -1,0 +1,1 @@
+"""Frame of the command line: parser, entry, start, defaults, completion."""

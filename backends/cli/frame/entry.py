@@ -1,0 +1,214 @@
+"""Entry of the command line: parsing, dispatch, and the exit code of every ending."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import traceback
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from weft.dsl.base.environment import SOLVER_MEMORY
+from weft.dsl.base.errors import (
+    AnswerIsNo,
+    BrokenPlugin,
+    Infeasible,
+    NothingFound,
+    PluginFault,
+    UserError,
+    WeftError,
+)
+from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
+
+from ..output.console import Console, stdout_errors
+from ..output.exit_codes import Exit
+from ..output.notices import notices_to
+from ..output.outputs import require_inputs_kept
+from ..output.signals import final, interruptions, leave, terminable
+from .defaults import with_defaults
+from .parser import build_parser, flags_of, other_verbs, verb_of
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run one command line; never raises, whatever happens."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Known before parsing, because a parse error is reported in the form that was asked for.
+    console = _console(arguments)
+    with final(process=argv is None), terminable(), interruptions() as came:
+        try:
+            with warnings_to(_teller(console)), notices_to(console):
+                code = _dispatch(arguments, console)
+            with stdout_errors():
+                sys.stdout.flush()
+        except BaseException as error:
+            cut_off = came and isinstance(error, ImportError)
+            code = _ending(KeyboardInterrupt() if cut_off else error, arguments, console)
+    if argv is None:
+        leave(code)
+    return code
+
+
+def _dispatch(arguments: list[str], console: Console) -> int:
+    if arguments[:1] == ["help"]:  # `weft help topo show`
+        arguments = [*arguments[1:], "--help"]
+    parser = build_parser(other_verbs(arguments))
+    if not arguments:
+        # An error, so that a script whose verb is missing does not go on.
+        parser.print_help(sys.stderr)
+        return Exit.WRONG_QUESTION
+    try:
+        arguments, taken = with_defaults(parser, arguments, console)
+        console = replace(_console(arguments), defaults=taken.to_json() if taken else None)
+        args = parser.parse_args(arguments)
+    except SystemExit as end:  # --help and --version
+        return int(end.code or 0)
+    return run_verb(args, console)
+
+
+def run_verb(args: Namespace, console: Console) -> int:
+    """Run the verb of a parsed command line, and return its exit code.
+
+    Raises:
+        WeftError: what the verb raises, or an output that is an input.
+    """
+    flags = flags_of(args.verb)
+    verb = verb_of(args.verb)
+    asked = flags.of(args) if flags else None
+    if asked is not None:
+        require_inputs_kept(asked)
+    with _solver_memory(getattr(args, "solver_memory", None)):
+        return expect(int, verb.run(args if asked is None else asked, console), verb, "run")
+
+
+def _console(arguments: list[str]) -> Console:
+    """Return the output settings that a command line asks for."""
+    colour = "auto"
+    for word, value in zip(arguments, [*arguments[1:], ""], strict=False):
+        if word == "--color" or word.startswith("--color="):
+            colour = word.partition("=")[2] or value
+    return Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"), colour)
+
+
+@contextlib.contextmanager
+def _solver_memory(most: int | None) -> Iterator[None]:
+    """Limit the memory of solver processes, if it was asked for, while a verb runs.
+
+    By the environment: processes in which jobs run, and their solvers, inherit it.
+    """
+    before = os.environ.get(SOLVER_MEMORY)
+    if most is not None:
+        os.environ[SOLVER_MEMORY] = f"{most}B"
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[SOLVER_MEMORY] = before
+        elif most is not None:
+            del os.environ[SOLVER_MEMORY]
+
+
+def _teller(console: Console) -> Callable[[PluginWarning], None]:
+    """Return a printer of warnings about plug-ins: each once, with its traceback if ``-v`` asks."""
+    told = set()
+
+    def tell(warning: PluginWarning) -> None:
+        if warning.text not in told:
+            told.add(warning.text)
+            hint = " (-v shows the traceback)" if warning.trace and not console.verbose else ""
+            console.warn(warning.text + hint)
+            if warning.trace:
+                console.detail(warning.trace)
+
+    return tell
+
+
+def _ending(error: BaseException, arguments: list[str], console: Console) -> int:
+    """Report an exception that stopped a verb, and return the exit code."""
+    try:
+        return _report(error, arguments, console)
+    except (OSError, UserError):  # the output streams are closed
+        _silence()
+        return _code(error)
+
+
+def _report(error: BaseException, arguments: list[str], console: Console) -> int:
+    if isinstance(error, BrokenPipeError):
+        # `weft show x | head`: a reader may stop early.
+        _silence()
+        return Exit.DONE
+    if isinstance(error, KeyboardInterrupt):
+        told = WeftError("interrupted, nothing was found or written")
+        console.fail(told.render(), {"status": "interrupted", "error": told.to_json()})
+        return Exit.INTERRUPTED
+    if isinstance(error, MemoryError):
+        error = NothingFound("out of memory", hint="a smaller problem, or a larger machine")
+    if not isinstance(error, WeftError):
+        what = f"a bug in weft: {type(error).__name__}: {error}"[:400]
+        report = _report_file(error, arguments, console)
+        error = WeftError(what, hint=report or _AGAIN)
+    elif isinstance(error, PluginFault | BrokenPlugin) and error.__cause__ is not None:
+        report = _report_file(error, arguments, console)
+        error.hint = f"{error.hint}; {report or _AGAIN}"
+    console.fail(error.render(), _data(error))
+    return error.exit_code
+
+
+def _data(error: WeftError) -> dict[str, object]:
+    data: dict[str, object] = {"status": _status(error), "error": error.to_json()}
+    if isinstance(error, Infeasible):
+        data["conflict"] = list(error.conflict)
+    return data
+
+
+def _status(error: WeftError) -> str:
+    if isinstance(error, Infeasible):
+        return "infeasible"
+    if isinstance(error, AnswerIsNo):
+        return "failed"
+    return "nothing" if isinstance(error, NothingFound) else "error"
+
+
+def _code(error: BaseException) -> int:
+    return error.exit_code if isinstance(error, WeftError) else int(Exit.BUG)
+
+
+_AGAIN = "run it again with -v to see the traceback"
+
+
+def _report_file(error: BaseException, arguments: list[str], console: Console) -> str:
+    """Write the traceback of a bug, of weft's or a plug-in's, to a file (with ``-v`` also to
+    stderr), and return the hint that names the file; '' if it cannot be written."""
+    trace = "".join(traceback.format_exception(error))
+    if console.verbose:
+        console.detail(trace)
+    with contextlib.suppress(OSError):
+        prefix = "weft-plugin-fault-" if isinstance(error, WeftError) else "weft-bug-"
+        handle, path = tempfile.mkstemp(prefix=prefix, suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(f"weft {' '.join(arguments)}\nPython {sys.version}\n\n{trace}")
+        if isinstance(error, WeftError):
+            return f"the traceback is in {path}"
+        return f"please report it with {path}"
+    return ""
+
+
+def _silence() -> None:
+    """Discard all further output to stdout, including the interpreter's last flush."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _has(arguments: list[str], letter: str) -> bool:
+    return _count(arguments, letter) > 0
+
+
+def _count(arguments: list[str], letter: str) -> int:
+    """Return the number of uses of a short flag without a value, also in ``-vv`` and ``-qv``."""
+    words = {"q": "--quiet", "v": "--verbose"}
+    short = [a[1:] for a in arguments if a[:1] == "-" and a[1:] and set(a[1:]) <= set(words)]
+    return sum(a.count(letter) for a in short) + arguments.count(words[letter])

@@ -1,0 +1,1 @@
+"""Inputs of commands: machines, models, workloads, sketches, libraries, foreign files."""

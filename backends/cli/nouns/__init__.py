@@ -1,0 +1,1 @@
+"""Kinds of files that verbs act on: recognized, checked, shown, timed."""

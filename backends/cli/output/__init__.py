@@ -1,0 +1,1 @@
+"""Output of commands: console, progress, notices, exit codes, files written."""

@@ -1,0 +1,230 @@
+"""Progress of an engine: a live line on a terminal, a line per schedule in logs.
+
+Ctrl-C asks the engine to stop and keep what it has; a second one stops everything.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from weft.dsl.base.spans import printable
+from weft.synth.base.engine import SOLVER_DIED, Budget
+from weft.synth.base.meter import STEPS
+
+from .console import Console, live
+from .search_log import SearchLog, describe
+
+if TYPE_CHECKING:
+    from rich.console import RichCast
+    from rich.text import Text
+
+    from weft.synth.base.engine import Point
+
+
+Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
+"""Objective's value of a point, as a tuple; the least is the best."""
+
+
+Timer: TypeAlias = "Callable[[Point], Point]"
+"""Function that returns a point with its time in µs and the bound on it."""
+
+
+class Stoppable(Protocol):
+    """Work that Ctrl-C can stop."""
+
+    @property
+    def stopped(self) -> bool:
+        """True once a stop was requested."""
+        ...
+
+    def stop(self) -> None:
+        """Request a stop."""
+
+
+class Progress:
+    """Progress display of a search, an :class:`~weft.synth.base.engine.Observer`.
+
+    Engines may call it from any thread. ``budget`` counts the work of the search; None: there is
+    none, as of bounds. ``measure`` says which of two points is better; without one the latest is
+    shown. ``timer`` gives points their time, where that is what the search is for.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        budget: Budget | None,
+        measure: Measure | None = None,
+        timer: Timer | None = None,
+    ) -> None:
+        self._console = console
+        self._limit = None if budget is None else budget.effort
+        budget = budget or Budget()
+        self._meter = budget.meter()
+        self.budget = budget.within(self._meter)
+        self._measure = measure
+        self._timer = timer
+        self._value: tuple[Any, ...] = ()
+        self._started = time.monotonic()
+        self._stop = threading.Event()
+        self._stage = "starting"
+        self._best: Point | None = None
+        self._found = 0
+        self.log: SearchLog | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Return the wall time since the start, in seconds."""
+        return time.monotonic() - self._started
+
+    @property
+    def effort(self) -> float:
+        """Return the effort that the search has spent."""
+        return self._meter.done / STEPS
+
+    @property
+    def stopped(self) -> bool:
+        """True once the user has asked to stop."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Request that the engine return its best result so far."""
+        self._stop.set()
+
+    def stage(self, name: str) -> None:
+        """Begin a new phase of work."""
+        self._stage = name
+        if name.startswith(SOLVER_DIED):  # what went wrong is printed
+            self._console.say("", name)
+        else:
+            self._console.detail(f"  {self.seconds:6.1f}s  {name}")
+
+    def incumbent(self, point: Point) -> None:
+        """Record a new schedule."""
+        self._found += 1
+        if self._timer is not None and self._told:
+            point = self._timer(point)
+        if self.log is not None:
+            self.log.found(self.seconds, self.effort, point)
+        value = self._measure(point) if self._measure else ()
+        if self._best is None or not value or value < self._value:
+            self._best, self._value = point, value
+        self._console.detail(
+            f"  {self.seconds:6.1f}s  effort {self.effort:6.2f}  found {describe(point)}"
+        )
+
+    @property
+    def _told(self) -> bool:
+        """True if somebody sees a schedule before the answer: to simulate it takes time."""
+        console = self._console
+        seen = console.verbose > 0 and not console.quiet
+        return seen or self.log is not None or self._measure is not None
+
+    def cancelled(self) -> bool:
+        """Return True if the engine should stop, after Ctrl-C."""
+        return self._stop.is_set()
+
+    def __rich__(self) -> Text:
+        """Return the live line, cut to the terminal's width; it is redrawn often."""
+        from rich.text import Text
+
+        return Text(printable(self.line()), no_wrap=True, overflow="ellipsis")
+
+    def line(self) -> str:
+        """Return the current phase and the best result so far."""
+        best = f"  best {describe(self._best)}" if self._best else ""
+        number = f"  [{self._found} found]" if self._found else ""
+        ending = "  (stopping)" if self.stopped else ""
+        clock = f"{self.seconds:.0f}s"
+        if self._limit is not None:
+            clock += f"  effort {self.effort:.0f} of {self._limit:g}"
+        return f"Solving  {clock}{ending}  {self._stage}{number}{best}"
+
+
+@contextmanager
+def watching(
+    console: Console,
+    budget: Budget | None,
+    measure: Measure | None = None,
+    timer: Timer | None = None,
+) -> Iterator[Progress]:
+    """Show progress, and turn Ctrl-C into a request to stop, while the block runs.
+
+    Without a ``budget`` no effort is shown: there is no search.
+    """
+    # Without a visible line the best point is not needed: to simulate it takes time.
+    shown = live() and not console.quiet
+    progress = Progress(console, budget, measure if shown else None, timer)
+    with interruptible(progress, console), live_line(progress, console):
+        yield progress
+
+
+@contextmanager
+def live_line(progress: RichCast, console: Console) -> Iterator[None]:
+    """Show the text of ``progress`` on a terminal while the block runs."""
+    if console.quiet or not live():
+        yield
+        return
+    from rich.console import Console as RichConsole
+    from rich.live import Live
+
+    screen = RichConsole(stderr=True, highlight=False, markup=False)
+    with Live(
+        progress,
+        console=screen,
+        transient=True,
+        refresh_per_second=4,
+        redirect_stdout=False,
+        redirect_stderr=True,
+    ):
+        yield
+
+
+@contextmanager
+def interruptible(progress: Stoppable, console: Console) -> Iterator[None]:
+    """Turn the first Ctrl-C into a request to stop; the second one aborts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _asking(progress, console))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def finishing(progress: Stoppable, console: Console) -> Iterator[None]:
+    """Act as :func:`interruptible` while the answer is written, then ignore signals.
+
+    From its end on Ctrl-C and SIGTERM are ignored until the command has ended
+    (:func:`~weft.backends.cli.output.signals.final`): a command that has written its file does
+    not fail.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _asking(progress, console))
+    try:
+        yield
+    except BaseException:
+        signal.signal(signal.SIGINT, before)
+        raise
+    for late in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(late, signal.SIG_IGN)
+
+
+def _asking(progress: Stoppable, console: Console) -> Callable[..., None]:
+    def on_interrupt(*_: Any) -> None:
+        if progress.stopped:
+            raise KeyboardInterrupt
+        progress.stop()
+        if not console.quiet:
+            sys.stderr.write("\nstopping; once more to abort\n")
+
+    return on_interrupt

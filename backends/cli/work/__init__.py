@@ -1,0 +1,1 @@
+"""Bodies of long verbs: search, lowering, tuning, runs, sweeps."""

@@ -1,0 +1,1 @@
+"""After a cluster ran: models fitted to its times, tuner files, evidence and predictions."""
