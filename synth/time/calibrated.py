@@ -99,16 +99,11 @@ class SourcedNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class _FamilyEntry:
-    """Medium inside the hosts of a family; the family whose numbers it has where it has none."""
-
-    medium: Medium
-    like: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Defaults:
-    families: Mapping[str, _FamilyEntry]
+    """Families, each with the medium inside its hosts and the family whose numbers it has where it
+    has none; and groups of numbers."""
+
+    families: Mapping[str, tuple[Medium, str]]
     groups: tuple[SourcedNumbers, ...]
 
     @property
@@ -126,7 +121,7 @@ class _Defaults:
             if family not in self.families:
                 raise UnknownName("family of machines", family, self.families)
             found.append(family)
-            family = self.families[family].like
+            family = self.families[family][1]
         return tuple(found)
 
     def find(self, key: str, line: Sequence[str], runtime: str) -> ModelNumber | None:
@@ -150,13 +145,6 @@ class _Defaults:
         return ModelNumber(key, group.values[key], group.certainty, group.source)
 
 
-_MARKS = {
-    "published": Certainty.PUBLISHED,
-    "fitted": Certainty.FITTED,
-    "assumed": Certainty.ASSUMED,
-}
-
-
 @cache
 def _table() -> _Defaults:
     text = files(__package__).joinpath("calibrated.toml").read_text(encoding="utf-8")
@@ -165,15 +153,14 @@ def _table() -> _Defaults:
         SourcedNumbers(
             tuple(one.get("families", ())),
             tuple(one.get("runtimes", ())),
-            _MARKS[one["mark"]],
+            Certainty[one["mark"].upper()],
             one["source"],
             {key: exact(x, key) for key, x in flattened(one["values"]).items()},
         )
         for one in data["group"]
     )
     families = {
-        name: _FamilyEntry(Medium(one["medium"]), one.get("like", ""))
-        for name, one in data["family"].items()
+        name: (Medium(one["medium"]), one.get("like", "")) for name, one in data["family"].items()
     }
     return _Defaults(families, groups)
 
@@ -225,7 +212,7 @@ def family_medium(family: str) -> Medium | None:
         UnknownName: there is no such family.
     """
     line = _table().line(family)
-    return _table().families[line[0]].medium if line else None
+    return _table().families[line[0]][0] if line else None
 
 
 def inner_medium(topology: Topology) -> Medium | None:

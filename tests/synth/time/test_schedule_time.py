@@ -161,8 +161,8 @@ def test_those_behind_a_blocked_transfer_may_pass() -> None:
     assert run.start_us.tolist() == [0, 1, 0]
 
 
-def test_earlier_readiness_beats_the_order_in_the_schedule() -> None:
-    """What waits since 0 goes before what gets ready later, though that has the lower index."""
+def queue() -> Schedule:
+    """Transfers of which the second gets ready later than the last, which is behind it."""
     c = custom(
         "queue",
         3,
@@ -175,8 +175,12 @@ def test_earlier_readiness_beats_the_order_in_the_schedule() -> None:
         Transfer(1, 1, 2, (1,), 2),
         Transfer(2, 1, 2, (1,), 2),
     ]
-    run = simulate(Schedule.of(ring(3, "1", "0"), c, sends), 3_000)
-    assert run.start_us.tolist() == [0, 2, 0, 1]
+    return Schedule.of(ring(3, "1", "0"), c, sends)
+
+
+def test_earlier_readiness_beats_the_order_in_the_schedule() -> None:
+    """What waits since 0 goes before what gets ready later, though that has the lower index."""
+    assert simulate(queue(), 3_000).start_us.tolist() == [0, 2, 0, 1]
 
 
 def test_a_sum_waits_for_all_its_parts() -> None:
@@ -349,20 +353,7 @@ def test_the_event_loop_does_what_the_rule_says(s: Schedule, size: int) -> None:
 
 def test_the_planned_order_beats_who_waited_longer() -> None:
     """As above, with an order of its own: what got ready later is served first."""
-    c = custom(
-        "queue",
-        3,
-        [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
-        [(2, 0, [0], 0), (2, 1, [1], 1), (2, 2, [1], 2)],
-    )
-    sends = [
-        Transfer(0, 0, 1, (0,), 0),
-        Transfer(0, 1, 2, (1,), 1),
-        Transfer(1, 1, 2, (1,), 2),
-        Transfer(2, 1, 2, (1,), 2),
-    ]
-    s = Schedule.of(ring(3, "1", "0"), c, sends)
-    s = replace(s, priority=np.array([0, 1, 2, 3], np.int32))
+    s = replace(queue(), priority=np.array([0, 1, 2, 3], np.int32))
     assert simulate(s, 3_000).start_us.tolist() == [0, 1, 0, 2]
 
 
