@@ -323,11 +323,6 @@ class Cluster(Executor):
             del self._handles[key]
         handle.end(self._answer(handle, future))
 
-    def _is_forgotten(self, handle: JobHandle, future: Any) -> bool:
-        if handle.unwanted.is_set() or self._closing.is_set() or future.status == "finished":
-            return False
-        return future.status != "error" or isinstance(future.exception(), self._tasks.Unprepared)
-
     def _answer(self, handle: JobHandle, future: Any) -> JobResult:
         if future.status == "finished":
             return JobResult.from_json(future.result())

@@ -149,14 +149,13 @@ class LaunchResult:
         states: the last state of each rank.
         lost: how ranks ended that could not report: ``signal 9 (SIGKILL)``.
         silent: no rank made progress for too long.
-        code: the exit code of what started them, None if it was ended. ``stderr``: its end.
+        stderr: of what started them, and theirs.
     """
 
     reports: dict[int, RankReport]
     states: dict[int, str]
     lost: dict[int, str]
     silent: bool
-    code: int | None
     stderr: str
 
 
@@ -177,13 +176,12 @@ def run_job(job: RankJob, on: str) -> LaunchResult:
             try:
                 with running([started], folder, grace=TERMINATING) as (process,):
                     wait([process], math.inf, watch.over)
-                    code = process.poll()
             finally:
                 _end_ranks(folder)
         stderr = (folder / STDERR).read_text("utf-8", "replace")
         reports, lost = _reports(folder), _exits(folder)
         gone = {rank: how for rank, how in lost.items() if rank not in reports}
-        return LaunchResult(reports, _states(folder), gone, watch.silent, code, stderr)
+        return LaunchResult(reports, _states(folder), gone, watch.silent, stderr)
 
 
 class _ProgressMonitor:
@@ -298,7 +296,7 @@ def results(job: RankJob, reports: Mapping[int, RankReport]) -> tuple[CaseResult
     """
     failed = {rank: one.failure for rank, one in sorted(reports.items()) if one.failure}
     if failed or len(reports) < job.ranks:
-        require_whole(job, LaunchResult(dict(reports), {}, {}, False, None, ""))
+        require_whole(job, LaunchResult(dict(reports), {}, {}, False, ""))
     found = []
     for number, case in enumerate(job.cases):
         done = [one for r in sorted(reports) if (one := reports[r].done[number]) is not None]
