@@ -77,7 +77,7 @@ class Devices:
         return result, time.perf_counter() - begin
 
     def trial(self, program: Any, piece: EmittedFile, case: Case) -> Trial:
-        """As :meth:`.Group.trial`."""
+        """As :meth:`.RankGroup.trial`."""
         exam = case.exam(piece.units)
         function = self.mapped(lambda x: program.collective(x, AXIS), donated=case.in_place)
         x = self.put(exam)

@@ -15,7 +15,7 @@ from weft.dsl.base.errors import Missing
 
 from .job import Case, EmittedFile, RankJob, RankReport
 from .mpi import MpiWorld, meet
-from .rank import Buffers, Loan, Member, Trial, alike, attend_groups
+from .rank import CaseBuffers, Loan, Member, Trial, alike, attend_groups
 
 if TYPE_CHECKING:
     from ..formats.p2p.embedded.nccl import Connection
@@ -87,7 +87,7 @@ class _GpuRanks:
     def trial(self, program: Any, piece: EmittedFile, case: Case) -> Trial:
         self.programs[id(program)] = program
         every, exam = getattr(program, f"{piece.function}_of_all"), case.exam(piece.units)
-        buffers = [Buffers(exam, rank, in_place=case.in_place) for rank in range(self.count)]
+        buffers = [CaseBuffers(exam, rank, in_place=case.in_place) for rank in range(self.count)]
         loans: list[GpuLoan] = []
 
         def call(turn: int) -> float:

@@ -138,12 +138,12 @@ def attend(
         if case.piece not in programs:
             say(f"loads {piece.function}")
             programs[case.piece] = loaded(piece.text)
-        done.append(_Trial(piece, case, member, name, say).done(programs[case.piece]))
+        done.append(_RankCase(piece, case, member, name, say).done(programs[case.piece]))
     return tuple(done)
 
 
 def attend_groups(
-    job: RankJob, groups: Mapping[int, Group], say: Say
+    job: RankJob, groups: Mapping[int, RankGroup], say: Say
 ) -> list[tuple[Done | None, ...]]:
     """Do all cases on ranks that this process drives, by their number; as :func:`attend` of each.
 
@@ -168,7 +168,7 @@ Trial = tuple[Callable[[int], float], Callable[[], list[str | None]]]
 returns the error of each rank, or None."""
 
 
-class Group(Protocol):
+class RankGroup(Protocol):
     """Some ranks of a runtime, all driven by this process."""
 
     def trial(self, program: Any, piece: EmittedFile, case: Case) -> Trial:
@@ -190,7 +190,7 @@ def repeated(
     return [Done(next(filter(None, one), None), tuple(seconds)) for one in zip(*found, strict=True)]
 
 
-class Buffers:
+class CaseBuffers:
     """Arrays of a rank for the calls of a case, by NumPy: the same before each of them."""
 
     def __init__(self, exam: Exam, rank: int, *, in_place: bool) -> None:
@@ -212,12 +212,12 @@ class Buffers:
         return wrong_result(self._exam, self._rank, send, recv, before)
 
 
-class _Trial:
+class _RankCase:
     def __init__(self, piece: EmittedFile, case: Case, member: Member, name: str, say: Say) -> None:
         self.piece, self.case, self.member = piece, case, member
         self.say: Say = lambda doing: say(f"{doing} {name}")
         self.say("makes data for")
-        self.buffers = Buffers(case.exam(piece.units), member.rank, in_place=case.in_place)
+        self.buffers = CaseBuffers(case.exam(piece.units), member.rank, in_place=case.in_place)
         self.loan = member.lend(self.buffers.send, self.buffers.recv)
 
     def done(self, program: types.ModuleType) -> Done:

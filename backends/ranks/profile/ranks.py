@@ -37,9 +37,6 @@ from .survey import survey
 WAIT = 120.0
 """Seconds that a rank waits for another."""
 
-FOREVER = 1800.0
-"""Seconds that ranks of torch wait for each other, by torch's own default."""
-
 
 class Patient(Mpi):
     """MPI for long waits: the longer it takes, the longer the naps, so that cores are free."""
@@ -74,7 +71,7 @@ def measure_torch(
     """
     if find_spec("torch") is None:
         raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
-    world: Any = world_of("torch", FOREVER, place, ranks, gpus=False)
+    world: Any = world_of("torch", 1800.0, place, ranks, gpus=False)  # torch's own time-out
     wire = Torch(None)  # gloo sleeps while it waits: one wire for both
     probe = Probe(
         wire,
