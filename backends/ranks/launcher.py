@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from weft.dsl.base.deadline import Deadline, Stopwatch
@@ -58,7 +57,8 @@ def command(on: str, folder: Path, ranks: int, seconds: float, program: str = ""
         return on_devices(words, ranks)
     if on == "torch":  # one process that loads torch once and forks the ranks
         if find_spec("torch") is None:
-            raise Missing("torch programs need the Python package torch", hint=_HINTS["torch"])
+            hint = "install it: pip install 'weft[torch]'"
+            raise Missing("torch programs need the Python package torch", hint=hint)
         return python("-m", f"{_PACKAGE}.torch", str(folder), str(ranks), *filter(None, [program]))
     # As a module of mpi4py: an exception in one rank ends all; those of a job are supervised.
     return under_mpiexec(("-m", "mpi4py", *words) if program else words, ranks, seconds)
@@ -72,14 +72,19 @@ def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Comma
     Raises:
         Missing: mpi4py or an MPI is not installed.
     """
+    hint = "install both: pip install 'weft[mpi]' (mpi4py and MPICH)"
     if find_spec("mpi4py") is None:
-        raise Missing("MPI programs need the Python package mpi4py", hint=_HINTS["mpi"])
+        raise Missing("MPI programs need the Python package mpi4py", hint=hint)
     program = mpiexec()
     if program is None:
-        raise Missing("no mpiexec beside this Python or in PATH", hint=_HINTS["mpi"])
-    more = {"MPIEXEC_TIMEOUT": str(int(seconds) + 1), **_OVERSUBSCRIBED}
-    if ranks > cores():
-        more |= _SHARED_CORES
+        raise Missing("no mpiexec beside this Python or in PATH", hint=hint)
+    more = {
+        "MPIEXEC_TIMEOUT": str(int(seconds) + 1),
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # Open MPI's; others ignore them
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+    if ranks > cores():  # a rank that waits inside MPI (MPICH, Open MPI) sleeps, and polls less
+        more |= {"MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
     if os.geteuid() == 0:
         more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return Command((program, "-n", str(ranks), *python(*arguments).words), more)
@@ -94,7 +99,8 @@ def on_devices(arguments: Sequence[str], ranks: int) -> Command:
         Missing: JAX is not installed.
     """
     if find_spec("jax") is None:
-        raise Missing("JAX programs need the Python package jax", hint=_HINTS["jax"])
+        hint = "install it: pip install 'weft[jax]'"
+        raise Missing("JAX programs need the Python package jax", hint=hint)
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={ranks}"
     return python(
         *arguments,
@@ -102,32 +108,6 @@ def on_devices(arguments: Sequence[str], ranks: int) -> Command:
         JAX_PLATFORMS=os.environ.get("JAX_PLATFORMS", "cpu"),
         JAX_ENABLE_X64="1",
     )
-
-
-_HINTS = MappingProxyType(
-    {
-        "mpi": "install both: pip install 'weft[mpi]' (mpi4py and MPICH)",
-        "torch": "install it: pip install 'weft[torch]'",
-        "jax": "install it: pip install 'weft[jax]'",
-    }
-)
-
-# Open MPI's; others ignore them.
-_OVERSUBSCRIBED = MappingProxyType(
-    {
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    }
-)
-
-# Ranks that share cores: one that waits inside MPI sleeps instead of polling all the time. MPICH's
-# is read by MPICH alone, Open MPI's by Open MPI.
-_SHARED_CORES = MappingProxyType(
-    {
-        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-    }
-)
 
 
 GRACE = 1.5

@@ -221,20 +221,6 @@ def _torch(dist: Any, units: Collective) -> Call | None:
     return calls.get(units.kind)
 
 
-TYPES = {
-    "float16": "NCCL_FLOAT16",
-    "bfloat16": "NCCL_BFLOAT16",
-    "float32": "NCCL_FLOAT32",
-    "float64": "NCCL_FLOAT64",
-    "int8": "NCCL_INT8",
-    "uint8": "NCCL_UINT8",
-    "int32": "NCCL_INT32",
-    "uint32": "NCCL_UINT32",
-    "int64": "NCCL_INT64",
-    "uint64": "NCCL_UINT64",
-}
-
-
 def _nccl(comm: Any, units: Collective) -> Call | None:
     """NCCL's, on the current stream; None if it has none of that kind."""
     import cupy
@@ -247,38 +233,28 @@ def _nccl(comm: Any, units: Collective) -> Call | None:
         first, second = (recv if send is None else send), (send if recv is None else recv)
         return first.data.ptr, second.data.ptr
 
-    def rest(array: Any) -> tuple[int, int]:
-        kind = getattr(nccl, TYPES[str(array.dtype)])
-        return kind, cupy.cuda.get_current_stream().ptr
+    def kind(array: Any) -> int:
+        return int(getattr(nccl, f"NCCL_{str(array.dtype).upper()}"))
 
-    def allreduce(send: Any, recv: Any) -> None:
-        kind, stream = rest(send)
-        comm.allReduce(send.data.ptr, recv.data.ptr, send.size, kind, nccl.NCCL_SUM, stream)
-
-    def allgather(send: Any, recv: Any) -> None:
-        kind, stream = rest(send)
-        comm.allGather(send.data.ptr, recv.data.ptr, send.size, kind, stream)
-
-    def reduce_scatter(send: Any, recv: Any) -> None:
-        kind, stream = rest(send)
-        comm.reduceScatter(send.data.ptr, recv.data.ptr, recv.size, kind, nccl.NCCL_SUM, stream)
-
-    def broadcast(send: Any, recv: Any) -> None:
-        kind, stream = rest(recv)
-        first, second = ends(send, recv)
-        comm.broadcast(first, second, recv.size, kind, root, stream)
-
-    def reduce(send: Any, recv: Any) -> None:
-        kind, stream = rest(send)
-        first, second = ends(send, recv)
-        comm.reduce(first, second, send.size, kind, nccl.NCCL_SUM, root, stream)
+    def stream() -> int:
+        return int(cupy.cuda.get_current_stream().ptr)
 
     calls: dict[Kind, Call] = {
-        Kind.ALLREDUCE: allreduce,
-        Kind.ALLGATHER: allgather,
-        Kind.REDUCE_SCATTER: reduce_scatter,
-        Kind.BROADCAST: broadcast,
-        Kind.REDUCE: reduce,
+        Kind.ALLREDUCE: lambda send, recv: comm.allReduce(
+            *ends(send, recv), send.size, kind(send), nccl.NCCL_SUM, stream()
+        ),
+        Kind.ALLGATHER: lambda send, recv: comm.allGather(
+            *ends(send, recv), send.size, kind(send), stream()
+        ),
+        Kind.REDUCE_SCATTER: lambda send, recv: comm.reduceScatter(
+            *ends(send, recv), recv.size, kind(send), nccl.NCCL_SUM, stream()
+        ),
+        Kind.BROADCAST: lambda send, recv: comm.broadcast(
+            *ends(send, recv), recv.size, kind(recv), root, stream()
+        ),
+        Kind.REDUCE: lambda send, recv: comm.reduce(
+            *ends(send, recv), send.size, kind(send), nccl.NCCL_SUM, root, stream()
+        ),
     }
     return calls.get(units.kind)
 
