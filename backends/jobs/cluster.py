@@ -21,16 +21,13 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.dsl.base.errors import Missing, UserError, WeftError
 
 from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
 from .job import Ending, Job, JobResult, of_error
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 CONNECTING = 10.0
 """Seconds in which the scheduler must answer."""
@@ -120,9 +117,11 @@ def _no_scheduler(address: str, error: Exception) -> UserError:
 
 def _check_workers(client: Any, address: str, code: str) -> None:
     """Refuse workers that cannot run our jobs, or would run other code."""
+    from .supervise import probe
+
     with contextlib.suppress(TimeoutError):
         client.wait_for_workers(1, timeout=WORKERS)
-    found: dict[str, Any] = client.run(_supervise().probe, on_error="return")
+    found: dict[str, Any] = client.run(probe, on_error="return")
     if not found:
         raise UserError("the cluster has no workers", where=f"--cluster {address}", hint=_HOW)
     for worker, told in found.items():
@@ -142,25 +141,12 @@ def _check_workers(client: Any, address: str, code: str) -> None:
             )
 
 
-def _supervise() -> ModuleType:
-    from . import supervise
-
-    return supervise
-
-
-_LOGGERS = (
-    "distributed",
-    "distributed.core",
-    "distributed.client",
-    "distributed.comm",
-    "distributed.batched",
-)
-
-
 class Cluster(Executor):
     """A client of a Dask scheduler; see :func:`cluster`."""
 
     def __init__(self, client: Any, address: str, threads: int, code: str) -> None:
+        from . import supervise  # which imports ``distributed``
+
         self._client = client
         self._address = address
         self._threads = threads
@@ -173,7 +159,7 @@ class Cluster(Executor):
         self._unwanted: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._forgotten = threading.Event()
         self._closing = threading.Event()
-        self._tasks = _supervise()
+        self._tasks = supervise
         self._silence = ExitStack()
         self._silence.enter_context(_quiet())
         self._prepare(client)
@@ -343,7 +329,8 @@ class Cluster(Executor):
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what Dask says on stderr: versions are ours to compare, errors ours to tell."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    parts = ("", ".core", ".client", ".comm", ".batched")
+    loggers = [logging.getLogger(f"distributed{part}") for part in parts]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
