@@ -14,13 +14,13 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
 from ..base.effort import Effort, setting
 from ..base.meter import Meter
 from . import folded
+from .folded import taken
 from .schedule_tables import CostModel, prepare
 from .schedule_time import LARGE as LARGE_RUN
 from .schedule_time import simulate, simulation_steps
@@ -134,7 +134,7 @@ def in_start_order(schedule: Schedule, message_bytes: int) -> Schedule:
     order = np.lexsort((tie, start, schedule.step))
     if (order[1:] > order[:-1]).all():
         return schedule
-    ordered = _taken(schedule, order)
+    ordered = taken(schedule, order)
     if schedule.start_us is not None and schedule.end_us is not None:
         ordered = replace(ordered, start_us=schedule.start_us[order], end_us=schedule.end_us[order])
     slower = simulate(ordered, message_bytes).time_us > before.time_us
@@ -217,30 +217,7 @@ def _orders(schedule: Schedule, seed: int, random: int) -> Iterator[Schedule]:
 
 def _reordered(schedule: Schedule, keys: tuple[Ints32, ...]) -> Schedule:
     """Sorted by the keys, the last one being the most significant (it must be the step)."""
-    return _taken(schedule, np.lexsort(keys))
-
-
-def _taken(schedule: Schedule, order: Ints) -> Schedule:
-    """Return the schedule with its transfers in an order, which must be one of steps."""
-    start, at = rows_of(schedule.route_start, order)
-    moved = Schedule.from_columns(
-        schedule.topology,
-        schedule.collective,
-        schedule.chunk[order],
-        schedule.src[order],
-        schedule.dst[order],
-        schedule.step[order],
-        schedule.reduce[order],
-        np.diff(start),
-        schedule.route_links[at],
-        rounds=schedule.rounds,
-        provenance=schedule.provenance,
-        stride=schedule.stride,
-        priority=None if schedule.priority is None else schedule.priority[order],
-        casts=schedule.casts,
-    )
-    # Times belong to the old order.
-    return replace(moved, bytes=schedule.bytes, segments=schedule.segments)
+    return taken(schedule, np.lexsort(keys))
 
 
 # --- the margin of an order -----------------------------------------------------------------------
