@@ -22,7 +22,7 @@ from ..cli.flags.values import split_arguments
 from ..deploy.settings import XML, machine_loader, machine_target
 from ..jobs.executor import Executor
 from ..jobs.local import local
-from ..report.html.library_text import REPORT, library_html
+from ..report.html.library_page import REPORT, library_html
 from ..tune.artefacts import Wanted, require_expressible, require_formats
 from ..tune.asks import Named
 from ..tune.folder import files_in, texts_of

@@ -8,8 +8,7 @@ from dataclasses import replace
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import parse_json, read_text, write_text
 from weft.dsl.catalogue import imported
-from weft.dsl.importers.sketches.taccl_rules import Imported, translate
-from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
+from weft.dsl.importers.sketches.taccl_rules import Imported, teccl_sketch, translate
 from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 from weft.dsl.nouns.topology import Topology
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
-from weft.dsl.importers.defaults import NO_PEER_ACCESS
+from weft.dsl.importers.generations import NO_PEER_ACCESS
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
@@ -27,7 +27,7 @@ from ..work.lowering import on_machine, options_of, provenance_of, require_liste
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
 
-    from ...compile.instances import ProgramTiming, Recompiled
+    from ...compile.instances import Recompiled
     from ...compile.prepare import CompileResult
     from ...compile.source import CompileSource
 
@@ -60,7 +60,12 @@ def run(args: CompileFlags, console: Console) -> int:
     for label, told in made.told:
         console.say(label, told)
     if artefact.timing:
-        _tell_time(artefact.timing, args, console)
+        if args.instances == AUTO:
+            told = f"--instances {artefact.timing.fastest} of {artefact.timing.trials}"
+            console.say("Chosen", told)
+        console.say("Timed", artefact.timing.text)
+        if artefact.timing.hint:
+            console.say("Hint", artefact.timing.hint)
     if artefact.recompiled:
         _tell_recompiled(artefact.recompiled, args, console)
     checks = [made.check.to_json()]
@@ -120,15 +125,6 @@ def _compiled(
     return found
 
 
-def _tell_time(timing: ProgramTiming, args: CompileFlags, console: Console) -> None:
-    """Print the time of the program, and a quicker option if there is one."""
-    if args.instances == AUTO:
-        console.say("Chosen", f"--instances {timing.fastest} of {timing.trials}")
-    console.say("Timed", timing.text)
-    if timing.hint:
-        console.say("Hint", timing.hint)
-
-
 def _tell_recompiled(found: Recompiled, args: CompileFlags, console: Console) -> None:
     """Print what compiling a program anew changed, and both times; a warning where it is slower."""
     named = "" if args.size else " (--size names the messages)"
@@ -159,11 +155,7 @@ def _tell_assumed(backend: Format, source: CompileSource, console: Console) -> N
 def _executed(
     text: str, wanted: Collective, backend: Format, args: CompileFlags, console: Console
 ) -> list[dict[str, Any]]:
-    """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``.
-
-    Raises:
-        CheckFailed: it computes something else.
-    """
+    """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``."""
     insists = "" if backend.most_executed else "; --interleavings N insists"
     most = backend.most_executed or (MOST_EXECUTED if args.interleavings is None else wanted.ranks)
     if wanted.ranks > most:

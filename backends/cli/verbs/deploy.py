@@ -76,11 +76,7 @@ def _require_absolute(flag: str, path: str | None, example: str) -> None:
 
 
 def _loader(args: DeployFlags, library: Library) -> Loader | None:
-    """Return the runtime that was asked for.
-
-    Raises:
-        UserError: the library has no files for it.
-    """
+    """Return the runtime that was asked for."""
     if args.runtime is None:
         return None
     asked = LOADERS[args.runtime]
@@ -97,7 +93,6 @@ def _loader(args: DeployFlags, library: Library) -> Loader | None:
 
 
 def _write(found: Guide, args: DeployFlags, console: Console) -> str:
-    """Write settings, launch files and guide into a folder; return its path."""
     assert args.output is not None
     if args.output == "-":
         raise UserError("the files are a folder: stdout takes one file", hint="-o DIR")

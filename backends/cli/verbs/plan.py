@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from weft.synth.ordering.jobs import shared_jobs
 from weft.synth.ordering.judge import judged
 from weft.synth.ordering.plan import graph_of, plan_in_time
 
-from ...report.plan_text import plan_facts, plan_text
-from ...report.shift_text import shift_facts, shift_text
+from ...report.plan_text import plan_facts, plan_text, shift_facts, shift_text
 from ..flags.search import PlanFlags
 from ..inputs.workloads import machine_of_workload, workload_at
 from ..output.console import Console
@@ -43,17 +41,19 @@ def run(args: PlanFlags, console: Console) -> int:
     if args.bound:
         raise UserError("--bound is of collectives that start together, with nothing else")
     plans = [_planned(args, one, machine) for one in workloads]
-    if args.shift:
-        return _shift(args, plans, console)
-    return _one(args, plans[0], console)
+    if not args.shift:
+        return _one(args, plans[0], console)
+    if len(plans) < 2:
+        raise UserError("one job has nobody to give way to", hint="name two workloads or more")
+    if args.output is not None:
+        raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
+    found = shared_jobs(plans, args.workloads, args.seed)
+    console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
+    return Exit.DONE
 
 
 def _check_output(args: PlanFlags, console: Console) -> None:
-    """Check before the search that the plan can be written.
-
-    Raises:
-        UserError: it cannot: there is a folder of this name, or as :func:`check_file_output`.
-    """
+    """Check before the search that the plan can be written."""
     if args.output is not None and (args.output.endswith("/") or Path(args.output).is_dir()):
         raise UserError(
             "a plan in time is one file, not a folder (folders are for collectives at once)",
@@ -64,7 +64,6 @@ def _check_output(args: PlanFlags, console: Console) -> None:
 
 
 def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:
-    """Return the plan of one workload."""
     meter = Meter(int(args.effort * STEPS))
     name, cost_of = "", None
     if machine is not None:
@@ -75,7 +74,6 @@ def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> W
 
 
 def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
-    """Write and print the plan of one workload."""
     facts: dict[str, Any] = {"status": "ok", **plan_facts(plan), "file": args.output}
     text = plan_text(plan)
     if args.judge is not None:
@@ -95,7 +93,6 @@ def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
 
 
 def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
-    """Return CP-SAT's answer, in words and as facts."""
     assert args.judge is not None
     found = judged(graph_of(plan), args.judge, seed=args.seed)
     if found is None or found.us is None:
@@ -105,14 +102,3 @@ def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
     text = f"CP-SAT, {args.judge} pieces each: {float(found.us):,.6g} µs, {best}"
     facts = {"us": number(found.us), "optimal": found.optimal, "pieces": args.judge}
     return text, facts
-
-
-def _shift(args: PlanFlags, plans: Sequence[WorkloadPlan], console: Console) -> int:
-    """Print the shifts of several jobs."""
-    if len(plans) < 2:
-        raise UserError("one job has nobody to give way to", hint="name two workloads or more")
-    if args.output is not None:
-        raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
-    found = shared_jobs(plans, args.workloads, args.seed)
-    console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
-    return Exit.DONE

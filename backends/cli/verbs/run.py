@@ -37,15 +37,22 @@ def run(args: RunFlags, console: Console) -> int:
     _refuse_job_flags(args)
     with telling(console, "Running") as tell:
         ran = _run(subject, args, tell)
-    return _told(console, ran, started)
+    good = all(c.ok for c in ran.checks)
+    console.result(
+        checks_text(ran.checks),
+        {
+            "status": "ok" if good else "failed",
+            "collective": ran.collective,
+            "ranks": ran.ranks,
+            "seconds": round(time.monotonic() - started, 3),
+            "checks": [c.to_json() for c in ran.checks],
+        },
+    )
+    return Exit.DONE if good else Exit.NO
 
 
 def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionReport:
-    """Check and execute an artefact, or the one compiled from the input.
-
-    Raises:
-        UserError: nothing that can be executed, or an option that contradicts it.
-    """
+    """Check and execute an artefact, or the one compiled from the input."""
     dtypes = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
     if not dtypes:
         raise UserError("--dtype names no type", hint="int32, float32, float16 …")
@@ -59,34 +66,21 @@ def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionR
     if format is not None and format.interpreted:
         if not format.asks_collective:
             refuse_collective(args, subject)
-        given = args.given((*LOWERING, "size"))
-        request = replace(request, given=given)
-        return format.run(
-            subject.text,
-            subject.where,
-            asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place),
-            request,
-            tell,
-        )
-    casts = subject.kind is FileKind.SCHEDULE and len(subject.schedule().casts)
-    format = format_named(WITH_CASTS if casts else DEFAULT)
-    # A file compiled here is judged for the target of its compilation.
-    args = args.with_defaults()
-    text, wanted = _compiled(subject, format, args, tell)
-    request = replace(request, collective=wanted)
-    return format.run(
-        text,
-        subject.where,
-        asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place),
-        request,
-        tell,
-    )
+        text, request = subject.text, replace(request, given=args.given((*LOWERING, "size")))
+    else:
+        casts = subject.kind is FileKind.SCHEDULE and len(subject.schedule().casts)
+        format = format_named(WITH_CASTS if casts else DEFAULT)
+        # A file compiled here is judged for the target of its compilation.
+        args = args.with_defaults()
+        text, wanted = _compiled(subject, format, args, tell)
+        request = replace(request, collective=wanted)
+    asked = asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place)
+    return format.run(text, subject.where, asked, request, tell)
 
 
 def _compiled(
     subject: Subject, format: Format, args: RunFlags, tell: ProgressCallback
 ) -> tuple[str, Collective]:
-    """Return the artefact compiled from the input, and the collective it must achieve."""
     if subject.compiled_form is None:
         raise UserError(
             f"expected a schedule, an algorithm or a program, got {an(subject.kind)}",
@@ -104,27 +98,8 @@ def _compiled(
     return text_of(subject, format, args, tell)
 
 
-def _told(console: Console, ran: ExecutionReport, started: float) -> int:
-    good = all(c.ok for c in ran.checks)
-    console.result(
-        checks_text(ran.checks),
-        {
-            "status": "ok" if good else "failed",
-            "collective": ran.collective,
-            "ranks": ran.ranks,
-            "seconds": round(time.monotonic() - started, 3),
-            "checks": [c.to_json() for c in ran.checks],
-        },
-    )
-    return Exit.DONE if good else Exit.NO
-
-
 def _refuse_job_flags(args: RunFlags) -> None:
-    """Refuse flags that have no effect without separate ranks.
-
-    Raises:
-        UserError: one was given.
-    """
+    """Refuse flags that have no effect without separate ranks."""
     for name in args.given(("topology", "repeat", "timeout", "trace")):
         raise UserError(
             f"--{name} is for real ranks, and point-to-point programs",

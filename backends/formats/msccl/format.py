@@ -81,7 +81,7 @@ class MscclXml(Format):
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the form, then proofs and findings of the program checker."""
-        from ...check.checker import report_xml
+        from .check import report_xml
 
         algo = _read(text, where)
         collective = _asked(asked, algo)
@@ -197,14 +197,14 @@ def _findings(
     algo: XmlAlgo, target: str | None, collective: Collective | None = None
 ) -> Sequence[Finding]:
     """Return the findings of the program checker."""
-    from ...check.checker import check_xml
+    from .check import check_xml
 
     return check_xml(algo, target, collective)
 
 
 def _executed(algo: XmlAlgo, request: ExecutionRequest, tell: ProgressCallback) -> Execution:
     """Run a file in the interpreter."""
-    from ...execute.execute import run_algo
+    from .run import run_algo
 
     return run_algo(
         algo,

@@ -16,7 +16,6 @@ from weft.backends.formats.chakra.rule import astra_sim_us
 from weft.backends.formats.chakra.trace import nodes_of, trace_of
 from weft.backends.formats.messages.lower import graph_of_schedule
 from weft.dsl.base.errors import BadFile
-from weft.dsl.base.protobuf import fields_of, put_integer, signed, take_varint, varint
 from weft.dsl.importers.chakra_et import (
     COMP,
     RECV,
@@ -25,6 +24,11 @@ from weft.dsl.importers.chakra_et import (
     TraceNode,
     decoded,
     encoded,
+    fields_of,
+    put_integer,
+    signed,
+    take_varint,
+    varint,
 )
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.hops import find_hops
