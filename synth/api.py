@@ -51,8 +51,7 @@ from .bounds.bounds import fewest_steps
 from .frontier.objective import Incumbents, is_of_least_latency
 from .judge.point import require_right
 from .reductions.solve import solve
-from .time.margin import JITTER_US, fragile_us
-from .time.order import LARGE, arranged, in_start_order
+from .time.order import JITTER_US, LARGE, arranged, fragile_us, in_start_order
 from .time.schedule_time import simulate
 
 RACE = "portfolio"

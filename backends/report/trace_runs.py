@@ -25,13 +25,13 @@ from weft.dsl.nouns.program import Instr, Op
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.occupancy import resource_name
-from weft.synth.time.movements import Movements
+from weft.synth.time.moves import Movements
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
 
 from ..formats.listings import instruction_text
-from ..ranks.recording import Call
+from ..ranks.job import Call
 from .trace import Mark, TraceFile, TraceTrack, lanes
 
 

@@ -34,8 +34,8 @@ from ..bounds import bounds
 from ..frontier.objective import pareto, point_of
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged
+from ..time.schedule_tables import doubled
 from ..time.schedule_time import simulate, simulation_steps
-from ..time.slices import doubled
 from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_rules, parts_of
 from .reduction import Quiet, Steps, Subproblem
 

@@ -13,7 +13,7 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.schedule_time import simulate
 
-from ...ranks.recording import Call, load
+from ...ranks.job import Call, load
 from ...report.plan_chart import add_plan, plan_chart
 from ...report.svg import drawing, machine_dot, machine_piece, program_chart, schedule_chart
 from ...report.trace import TraceFile

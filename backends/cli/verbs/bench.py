@@ -15,10 +15,9 @@ from ...formats.p2p.data import type_named, units_of
 from ...formats.p2p.emit import function_of
 from ...formats.p2p.predict import predict
 from ...formats.p2p.read import read_script
-from ...ranks.bench.job import Bench, Contestant
-from ...ranks.bench.ranks import attend, member_of
-from ...ranks.bench.results import entries
-from ...ranks.joined import is_joined
+from ...ranks.bench.job import Bench, Contestant, entries
+from ...ranks.bench.ranks import attend
+from ...ranks.joined import is_joined, world_of
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
 from ...report.report import shown
@@ -34,7 +33,7 @@ from ..work.lowering import source_of
 
 if TYPE_CHECKING:
     from ...formats.p2p.model import Script
-    from ...ranks.bench.results import BenchTime, Predict
+    from ...ranks.bench.job import BenchTime, Predict
 
 LARGEST = 1 << 30
 
@@ -49,9 +48,9 @@ def run(args: BenchFlags, console: Console) -> int:
         bench = _bench(plans, args)
         predictions = _predictions(plans, bench, args)
         if is_joined(args.on):
-            member = member_of(args.on, bench)
-            rows = attend(bench, member, lambda _: None)
-            member.close()
+            world = world_of(args.on, bench.timeout)
+            rows = attend(bench, world, lambda _: None)
+            world.close()
             if rows is None:
                 return Exit.DONE
         else:
