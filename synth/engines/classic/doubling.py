@@ -50,7 +50,7 @@ from weft.dsl.base.errors import UserError
 from .model import HockneyCost, is_power
 from .phases import (
     Order,
-    Packing,
+    PackingWriter,
     Writer,
     apart,
     blocks_in_order,
@@ -86,7 +86,7 @@ def even_number(ranks: int) -> str:
 def allgather(p: Builder, order: Order) -> None:
     """Exchange all held data with a partner, at twice the distance each time."""
     settle(p)
-    doubling_allgather(Packing(p), order, blocks_in_order(p, order))
+    doubling_allgather(PackingWriter(p), order, blocks_in_order(p, order))
 
 
 def allreduce(p: Builder, order: Order) -> None:
@@ -96,7 +96,7 @@ def allreduce(p: Builder, order: Order) -> None:
     members = fold(w, order, everything)
     q, reach = len(members), 1
     while reach < q:
-        Packing(p).add_all([(members[i], members[i ^ reach], everything) for i in range(q)])
+        PackingWriter(p).add_all([(members[i], members[i ^ reach], everything) for i in range(q)])
         reach *= 2
     unfold(w, order, everything)
 
@@ -130,7 +130,7 @@ def halving_doubling(p: Builder, order: Order) -> None:
 
 def reduce_scatter(p: Builder, order: Order) -> None:
     """Halve the data with a partner at half the distance, until the own block is left."""
-    halving_reduce_scatter(Packing(p), order, blocks_in_order(p, order))
+    halving_reduce_scatter(PackingWriter(p), order, blocks_in_order(p, order))
 
 
 def allgather_cost(n: int, chunks: int = 1) -> HockneyCost:
@@ -246,7 +246,7 @@ def pat_allgather(p: Builder, order: Order, aggregate: int = 0) -> None:
     for hop, distances in _pat_steps(n, aggregate, up=False):
         for i in range(n):
             chunks = chunks_of(blocks, [(i - j) % n for j in distances])
-            Packing(p).send(order[i], chunks, order[(i + hop) % n])
+            PackingWriter(p).send(order[i], chunks, order[(i + hop) % n])
 
 
 def pat_reduce_scatter(p: Builder, order: Order, aggregate: int = 0) -> None:
@@ -254,7 +254,7 @@ def pat_reduce_scatter(p: Builder, order: Order, aggregate: int = 0) -> None:
     n, blocks = len(order), blocks_in_order(p, order)
     for hop, distances in _pat_steps(n, aggregate, up=True):
         own = [chunks_of(blocks, [(i - j) % n for j in distances]) for i in range(n)]
-        Packing(p).add_all([(order[(i + hop) % n], order[i], own[i]) for i in range(n)])
+        PackingWriter(p).add_all([(order[(i + hop) % n], order[i], own[i]) for i in range(n)])
 
 
 def pat_cost(n: int, chunks: int = 1, aggregate: int = 0) -> HockneyCost:
@@ -285,7 +285,7 @@ def _swing_steps(n: int) -> list[dict[tuple[int, int], list[int]]]:
 
 def swing(p: Builder, order: Order) -> None:
     """Sum up all trees, then copy down."""
-    w, blocks = Packing(p), runs(p, p.ranks)
+    w, blocks = PackingWriter(p), runs(p, p.ranks)
     steps = _swing_steps(len(order))
     for step in reversed(steps):
         w.add_all([(order[j], order[i], chunks_of(blocks, own)) for (i, j), own in step.items()])

@@ -62,7 +62,7 @@ from .model import Cost, Flat, HockneyCost, any_number, is_power, per_rank, twic
 from .phases import (
     Blocks,
     Order,
-    Packing,
+    PackingWriter,
     Phase,
     Writer,
     apart,
@@ -158,7 +158,7 @@ def _halves_if_even(n: int) -> int:
 def _one_shot(p: Builder, order: Order) -> None:
     """Every rank sends its whole buffer to all others and sums the received ones."""
     n, everything = len(order), range(p.chunks)
-    Packing(p).add_all(
+    PackingWriter(p).add_all(
         [(order[i], order[(i + k) % n], everything) for k in range(1, n) for i in range(n)]
     )
 
@@ -267,7 +267,7 @@ def _binomial_scatter(p: Builder, order: Order) -> None:
 
 def _binomial_gather(p: Builder, order: Order) -> None:
     for parent, child, chunks in reversed(_below(p, order)):
-        Packing(p).send(child, chunks, parent)
+        PackingWriter(p).send(child, chunks, parent)
 
 
 def _binomial(volume: Callable[[int, int], Fraction]) -> Cost:

@@ -33,7 +33,7 @@ from weft.dsl.nouns.collective import Kind
 from .phases import (
     ALLGATHER,
     REDUCE_SCATTER,
-    Packing,
+    PackingWriter,
     Phase,
     Writer,
     allreduce_by,
@@ -303,7 +303,9 @@ def write_exchanges(p: Builder, grid: RankGrid) -> None:
             lines = list(grid.lines(axis))
             size = grid.shape[axis]
             turns = [(i, (i + k) % size) for k in range(1, size) for i in range(size)]
-            Packing(p).add_all([(line[i], line[j], chunks) for line in lines for i, j in turns])
+            PackingWriter(p).add_all(
+                [(line[i], line[j], chunks) for line in lines for i, j in turns]
+            )
 
 
 def _block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:

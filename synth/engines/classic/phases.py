@@ -124,7 +124,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing(Writer):
+class PackingWriter(Writer):
     """Packs what does not lie side by side; sums land in scratch before any of them is added."""
 
     def send(self, src: int, chunks: Sequence[int], dst: int) -> None:

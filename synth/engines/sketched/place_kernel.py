@@ -38,7 +38,7 @@ BY_ARRIVAL = -1
 """Paths grow by earliest arrival."""
 
 
-class Way(NamedTuple):
+class Travel(NamedTuple):
     """How a chunk may travel: over the hops ``allowed``, with a ``bias`` in ticks on each, within
     ``limits``; its paths grow ``by`` a measure.
     """
@@ -73,7 +73,9 @@ def go(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> None:
 
 
 @compiled
-def _offer(heap: Any, busy: BusyIntervals, hops: SearchHops, v: int, come: Come, way: Way) -> None:
+def _offer(
+    heap: Any, busy: BusyIntervals, hops: SearchHops, v: int, come: Come, way: Travel
+) -> None:
     """Put the hops that leave rank v on the heap, by when they would arrive, or by how far."""
     ready, depth = come
     allowed, bias, limits, by = way
@@ -95,7 +97,7 @@ def undo(busy: BusyIntervals, hops: SearchHops, hop: Ints, start: Ints, count: i
 
 @compiled
 def flood(
-    busy: BusyIntervals, hops: SearchHops, come: Come, way: Way, hop: Ints, start: Ints
+    busy: BusyIntervals, hops: SearchHops, come: Come, way: Travel, hop: Ints, start: Ints
 ) -> int:
     """Bring a chunk to all ranks: how many transfers that took, -1 if some cannot be reached.
 
@@ -139,7 +141,7 @@ def deliver(
     hops: SearchHops,
     come: Come,
     wanted: Bools,
-    way: Way,
+    way: Travel,
     hop: Ints,
     start: Ints,
 ) -> int:

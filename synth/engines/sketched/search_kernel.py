@@ -20,7 +20,7 @@ from .place_kernel import (
     NEVER,
     Come,
     Limits,
-    Way,
+    Travel,
     deliver,
     flood,
     gather,
@@ -139,7 +139,7 @@ def _placed_by(board: Board, bias: Ints, j: int, pivot: int, by: int) -> bool:
     n = len(hops.out) - 1
     ready, depth = np.full(n, NEVER), np.zeros((len(jobs.length), n), np.int64)
     allowed = jobs.allowed[jobs.kind[j]]
-    way = Way(allowed, bias, Limits(jobs.length, jobs.most[:, j]), by)
+    way = Travel(allowed, bias, Limits(jobs.length, jobs.most[:, j]), by)
     placed.length[j] = placed.sums[j] = 0
     if jobs.root[j] >= 0:
         up = np.zeros(n, np.int64)
