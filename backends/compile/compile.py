@@ -23,7 +23,7 @@ from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
-from weft.dsl.nouns.program import NOBODY, Program, Protocol, offsets, protocol_of
+from weft.dsl.nouns.program import ABSENT, Program, Protocol, offsets, protocol_of
 from weft.dsl.nouns.runtime import MSCCL, Target
 from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, refuse_casts
@@ -174,7 +174,7 @@ def _lanes(program: Program) -> int:
     used: dict[tuple[int, int], set[int]] = {}
     heads = (program.block_rank, program.block_send, program.block_channel)
     for rank, peer, channel in zip(*(column.tolist() for column in heads), strict=True):
-        if peer != NOBODY:
+        if peer != ABSENT:
             used.setdefault((rank, peer), set()).add(channel)
     most = max(map(len, used.values()), default=1)
     return most if most > 1 else 0

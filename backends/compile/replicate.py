@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.unique_rows import rows_of
-from weft.dsl.nouns.program import NOBODY, Program, offsets
+from weft.dsl.nouns.program import ABSENT, Program, offsets
 from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.slots import SCRATCH
 
@@ -38,7 +38,7 @@ def replicated(program: Program, count: int, target: Target) -> Program | None:
     columns = ((program.src_buffer, program.src_offset), (program.dst_buffer, program.dst_offset))
     number = np.tile(np.arange(program.blocks), count)
     copy = np.repeat(np.arange(count), program.blocks)
-    local = (program.block_send == NOBODY) & (program.block_recv == NOBODY)
+    local = (program.block_send == ABSENT) & (program.block_recv == ABSENT)
     order = np.lexsort((number, copy, local[number], program.block_rank[number]))
     number, copy = number[order], copy[order]
     start, row = rows_of(program.block_start, number)

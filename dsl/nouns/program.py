@@ -169,7 +169,7 @@ RECEIVES = np.array([op.receives for op in OPS])
 READS_SRC = np.array([op.reads_src for op in OPS])
 WRITES_DST = np.array([op.writes_dst for op in OPS])
 COPY, REDUCE, NOP = (OP_NUMBER[op] for op in (Op.COPY, Op.REDUCE, Op.NOP))
-NOBODY = -1
+ABSENT = -1
 """In columns: no peer, no block, no instruction."""
 
 
@@ -319,7 +319,7 @@ class Code(Frozen, eq=False, kw_only=True):
         rank = self.rank[self.waiting]
         found = self.first_block[rank] + self.wait_id
         known = (self.wait_id >= 0) & (found < self.first_block[rank + 1])
-        return np.where(known, found, NOBODY)
+        return np.where(known, found, ABSENT)
 
 
 class Program(Code, eq=False, kw_only=True):
@@ -398,8 +398,8 @@ class Program(Code, eq=False, kw_only=True):
             CheckFailed: a wait for an instruction that does not exist.
         """
         block, flag = self.wait_block, self.wait_flag
-        bad = (block == NOBODY) | (flag < 0)
-        there = np.where(block == NOBODY, 0, block)
+        bad = (block == ABSENT) | (flag < 0)
+        there = np.where(block == ABSENT, 0, block)
         if len(there):
             bad |= flag >= self.lengths[there]
         if bad.any():
@@ -473,7 +473,7 @@ def _heads(program: Program) -> Iterator[tuple[int, int | None, int | None]]:
     """Return channel, send peer and receive peer of each block."""
     columns = (program.block_channel, program.block_send, program.block_recv)
     for channel, *peers in zip(*(column.tolist() for column in columns), strict=True):
-        send, recv = (None if peer == NOBODY else peer for peer in peers)
+        send, recv = (None if peer == ABSENT else peer for peer in peers)
         yield channel, send, recv
 
 
@@ -492,7 +492,7 @@ def _columns_of(ranks: Sequence[RankProgram]) -> dict[str, Any]:
     blocks = [(r, block) for r, rank in enumerate(ranks) for block in rank]
     code = [x for _, block in blocks for x in block.code]
     heads = [
-        (r, b.channel, *(NOBODY if peer is None else peer for peer in (b.send, b.recv)))
+        (r, b.channel, *(ABSENT if peer is None else peer for peer in (b.send, b.recv)))
         for r, b in blocks
     ]
     rows = [
@@ -633,7 +633,7 @@ class _FileRows:
         peers = []
         for name in ("send", "recv"):
             peer = fields.get(name, (int, type(None)))
-            peers.append(NOBODY if peer is None else _in_range(peer, name, where))
+            peers.append(ABSENT if peer is None else _in_range(peer, name, where))
         code = fields.get("code", list)
         for i, row in enumerate(code):
             self._instruction(row, f"{where} instruction {i}")

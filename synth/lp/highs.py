@@ -32,7 +32,7 @@ from ..solvers.highs import (
     asked,
     unpacked,
 )
-from ..solvers.pool import NOBODY, Listener, solvers
+from ..solvers.pool import SILENT, Listener, solvers
 
 __all__ = [
     "INFEASIBLE",
@@ -94,7 +94,7 @@ def solve_lp(
     bounds: Any = (0, None),
     method: str = "highs",
     iterations: int | None = None,
-    listener: Listener = NOBODY,
+    listener: Listener = SILENT,
 ) -> Solved:
     """Minimise cost·x subject to a_ub x <= b_ub, a_eq x = b_eq and bounds on x.
 
@@ -147,7 +147,7 @@ class SolverAnswer:
     steps: int = 0
 
 
-def solve(model: Any, solver: str, *, steps: int, listener: Listener = NOBODY) -> SolverAnswer:
+def solve(model: Any, solver: str, *, steps: int, listener: Listener = SILENT) -> SolverAnswer:
     """Return the answer of a solver: ``highs``, ``cbc`` or a name PuLP knows.
 
     HiGHS and CBC count their work, other solvers are limited by seconds, one for a million steps.

@@ -23,7 +23,7 @@ from typing import Any
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.meter import STEPS
-from .pool import NOBODY, Listener, solvers
+from .pool import SILENT, Listener, solvers
 
 STEPS_PER_TERM = 6
 """Steps per variable and term of a model: to write, read and presolve it is not in that time."""
@@ -176,7 +176,7 @@ def solve(
     steps: int,
     seed: int = 0,
     race: Sequence[str] = (),
-    listener: Listener = NOBODY,
+    listener: Listener = SILENT,
 ) -> CpAnswer:
     """Solve a model within so many steps; where it is stopped, the best solution until then.
 

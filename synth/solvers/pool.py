@@ -44,12 +44,12 @@ class Listener:
     tell: Callable[[str], None] = lambda _: None
 
 
-NOBODY = Listener()
+SILENT = Listener()
 
 
 def listener_of(meter: Meter | None) -> Listener:
     """Return the callbacks of a question within the work that a meter counts."""
-    return NOBODY if meter is None else Listener(meter.stop_asked, meter.tell)
+    return SILENT if meter is None else Listener(meter.stop_asked, meter.tell)
 
 
 class SolverPool:
@@ -60,7 +60,7 @@ class SolverPool:
         self._idle: list[AnsweringProcess] = []
 
     def ask(
-        self, question: Any, listener: Listener = NOBODY, heard: Callable[[Any], None] | None = None
+        self, question: Any, listener: Listener = SILENT, heard: Callable[[Any], None] | None = None
     ) -> Any:
         """Return the answer of a solver; None where it was stopped, or died of the question.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from .pool import NOBODY, Listener, solvers
+from .pool import SILENT, Listener, solvers
 
 STEPS_PER_MILLION = 160_000
 """Steps per million units of z3's resource count: questions of ours take 5 to 8 in a CPU second."""
@@ -38,7 +38,7 @@ class SmtAnswer:
     steps: int = 0
 
 
-def solve(text: str, *, steps: int, seed: int = 0, listener: Listener = NOBODY) -> SmtAnswer:
+def solve(text: str, *, steps: int, seed: int = 0, listener: Listener = SILENT) -> SmtAnswer:
     """Decide declarations and assertions of linear integer arithmetic within so many steps.
 
     Raises:

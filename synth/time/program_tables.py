@@ -21,7 +21,7 @@ from weft.dsl.base.errors import BadTopology, CheckFailed
 from weft.dsl.base.jit import fast, worth_compiling
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
-from weft.dsl.nouns.program import NOBODY, NOP, OPS, RECEIVES, SENDS, Op, Program, Protocol, offsets
+from weft.dsl.nouns.program import ABSENT, NOP, OPS, RECEIVES, SENDS, Op, Program, Protocol, offsets
 from weft.dsl.nouns.topology import Medium, NodeKind, Topology
 
 from ..fabric.fabric import fabric_of
@@ -165,7 +165,7 @@ def _ends(program: Program) -> tuple[list[Connection], Ints, Ints, Ints, Ints]:
     for block, (rank, send, recv, channel) in enumerate(heads_of):
         both = ((send, (rank, send, channel)), (recv, (recv, rank, channel)))
         for end, side, (peer, connection) in zip(ends, sides, both, strict=True):
-            if peer == NOBODY:
+            if peer == ABSENT:
                 side.append(-1)
                 continue
             at = number.setdefault(connection, len(number))
@@ -188,7 +188,7 @@ def _ends(program: Program) -> tuple[list[Connection], Ints, Ints, Ints, Ints]:
 def _waits(program: Program, begin: Ints) -> tuple[Ints, Ints]:
     """CSR of the last operations of the instructions that the first of an instruction waits for."""
     block, at = program.wait_block, program.wait_flag
-    bad = (block == NOBODY) | (at < 0)
+    bad = (block == ABSENT) | (at < 0)
     bad[~bad] = at[~bad] >= program.lengths[block[~bad]]
     if bad.any():
         i = int(np.argmax(bad))

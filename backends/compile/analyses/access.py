@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import NOBODY, OP_NUMBER, READS_SRC, REDUCE, WRITES_DST, Op, Program
+from weft.dsl.nouns.program import ABSENT, OP_NUMBER, READS_SRC, REDUCE, WRITES_DST, Op, Program
 from weft.dsl.nouns.slots import SCRATCH, Aliases
 
 
@@ -96,11 +96,11 @@ def _aliased(code: Program, found: SlotAccesses, time: Ints) -> SlotAccesses:
 def last_writers(code: Program, a: SlotAccesses) -> Ints:
     """For every plain send, the one instruction that last wrote all it reads; -1 if none did."""
     mine = np.flatnonzero(code.op[a.who] == OP_NUMBER[Op.SEND])
-    writer = np.where(a.last_write[mine] >= 0, a.who[a.last_write[mine]], NOBODY)
-    least, most = np.full(code.instructions, code.instructions), np.full(code.instructions, NOBODY)
+    writer = np.where(a.last_write[mine] >= 0, a.who[a.last_write[mine]], ABSENT)
+    least, most = np.full(code.instructions, code.instructions), np.full(code.instructions, ABSENT)
     np.minimum.at(least, a.who[mine], writer)
     np.maximum.at(most, a.who[mine], writer)
-    return np.where(least == most, most, NOBODY)
+    return np.where(least == most, most, ABSENT)
 
 
 def unread(code: Program, level: Ints, op: Op) -> Ints:

@@ -17,7 +17,7 @@ from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.layers import WaitClocks, depths
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import BUFFERS, NOBODY, OPS, RECEIVES, SENDS, Program, Slice
+from weft.dsl.nouns.program import ABSENT, BUFFERS, OPS, RECEIVES, SENDS, Program, Slice
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +50,10 @@ class ProgramOrder:
         gated = distinct_values(np.concatenate([send[large], recv[large]]))
         gate = np.arange(size)
         gate[gated] = size + np.arange(len(gated))
-        owed = credit != NOBODY
+        owed = credit != ABSENT
         credit_from, credit_to = (
-            np.full(size, NOBODY),
-            np.full(size, NOBODY),
+            np.full(size, ABSENT),
+            np.full(size, ABSENT),
         )
         credit_from[send[owed]] = credit[owed]
         credit_to[credit[owed][::-1]] = send[owed][::-1]  # the first one stays
@@ -77,7 +77,7 @@ class ProgramOrder:
         source = np.concatenate([inner, code.wait])
         target = np.concatenate([inner + 1, code.waiting])
         size = code.instructions
-        none = np.full(size, NOBODY)
+        none = np.full(size, ABSENT)
         return ProgramOrder(code, size, source, target, np.arange(size), none, none)
 
     def unreached(self) -> Ints:
@@ -168,7 +168,7 @@ def _credits(count: Ints, connection: Ints, recv: Ints, depth: int) -> Ints:
     last = ends - 1 - depth
     need = np.clip(np.searchsorted(ends, last, side="right"), first, at)
     owed = (at > first) & (last >= (ends - count)[need])
-    return np.where(owed, recv[np.maximum(np.minimum(need, at - 1), 0)], NOBODY)
+    return np.where(owed, recv[np.maximum(np.minimum(need, at - 1), 0)], ABSENT)
 
 
 def wait_clocks(code: Program) -> WaitClocks:

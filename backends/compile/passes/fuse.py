@@ -32,7 +32,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import NOBODY, OP_NUMBER, OPS, READS_SRC, SENDS, Op, Program
+from weft.dsl.nouns.program import ABSENT, OP_NUMBER, OPS, READS_SRC, SENDS, Op, Program
 from weft.dsl.nouns.runtime import Target
 
 from ..analyses.access import SlotAccesses, accesses, last_writers, latest
@@ -46,7 +46,7 @@ PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
 )
 """(what wrote the slot, what sends it) -> the fused operation."""
 
-_FUSED = np.full((len(OPS), len(OPS)), NOBODY)
+_FUSED = np.full((len(OPS), len(OPS)), ABSENT)
 """The same in numbers of operations."""
 for (_first, _second), _both in PATTERNS.items():
     _FUSED[OP_NUMBER[_first], OP_NUMBER[_second]] = OP_NUMBER[_both]
@@ -95,7 +95,7 @@ def _candidates(
     fits = np.zeros((len(OPS), len(OPS)), bool)
     for first, second in patterns:
         fits[OP_NUMBER[first], OP_NUMBER[second]] = True
-    send = np.flatnonzero(source != NOBODY)
+    send = np.flatnonzero(source != ABSENT)
     recv = source[send]
     ok = (code.block[recv] == code.block[send]) & (recv < send)
     ok &= fits[code.op[recv], code.op[send]] & (code.count[recv] == code.count[send])
@@ -138,7 +138,7 @@ class _Fusion:
 
     def __init__(self, order: ProgramOrder, position: Ints) -> None:
         self.order, self.code, self.position = order, order.code, position
-        self.into = np.full(len(position), NOBODY)  # receive -> its send
+        self.into = np.full(len(position), ABSENT)  # receive -> its send
         self.place = np.arange(len(position))  # of a send that took its receive's place: that
         self.more: list[tuple[int, int]] = []  # further waits: who, for what
 
@@ -150,7 +150,7 @@ class _Fusion:
         """
         code, at = self.code, self.position
         close = send == recv + 1
-        partner = np.full(code.instructions, NOBODY)
+        partner = np.full(code.instructions, ABSENT)
         partner[recv[close]] = send[close]
         refused = np.zeros(code.instructions, bool)
         for before, after in (
@@ -158,7 +158,7 @@ class _Fusion:
             (np.arange(code.instructions), self.order.credit_to),
         ):
             other = partner[before]
-            held = (other != NOBODY) & (after != NOBODY) & (after != other)
+            held = (other != ABSENT) & (after != ABSENT) & (after != other)
             refused[before[held & (at[after] <= at[other])]] = True
         fused: Bools = close & ~refused[recv]
         self.into[recv[fused]] = send[fused]
@@ -180,10 +180,10 @@ class _Fusion:
     def rewritten(self) -> Program:
         """Return the program with the fused code and all waits renumbered."""
         code = self.code
-        gone = np.flatnonzero(self.into != NOBODY)
+        gone = np.flatnonzero(self.into != ABSENT)
         if not len(gone):
             return code
-        kept = np.flatnonzero(self.into == NOBODY)
+        kept = np.flatnonzero(self.into == ABSENT)
         kept = kept[np.argsort(self.place[kept])]
         stays = np.arange(code.instructions)
         stays[gone] = self.into[gone]
@@ -239,14 +239,14 @@ class _FusionWalk:
         self.taken = set(fusion.into.tolist())  # sends that are fused
         self.sends = SENDS[code.op].tolist()
         same = np.append(code.block[1:] == code.block[:-1], False)
-        follows = np.where(same, np.arange(1, code.instructions + 1), NOBODY)
-        gone = np.flatnonzero(fusion.into != NOBODY)  # neighbours: the one after is the send
+        follows = np.where(same, np.arange(1, code.instructions + 1), ABSENT)
+        gone = np.flatnonzero(fusion.into != ABSENT)  # neighbours: the one after is the send
         before = gone[(gone > 0) & (code.block[gone - 1] == code.block[gone])] - 1
         follows[before] = before + 2
         self.next: list[int] = follows.tolist()
-        inside = np.flatnonzero(follows != NOBODY)
-        comes = np.full(code.instructions, NOBODY)
-        alive = inside[fusion.into[inside] == NOBODY]
+        inside = np.flatnonzero(follows != ABSENT)
+        comes = np.full(code.instructions, ABSENT)
+        alive = inside[fusion.into[inside] == ABSENT]
         comes[follows[alive]] = alive
         self.previous: list[int] = comes.tolist()
         self.waits = _GrowingRows(code.waiting, code.wait, code.instructions)
@@ -256,7 +256,7 @@ class _FusionWalk:
 
     def attempt(self, recv: int, send: int) -> None:
         """Fuse the pair if its edges then still go upwards."""
-        if self.into[recv] != NOBODY or send in self.taken:
+        if self.into[recv] != ABSENT or send in self.taken:
             return
         if self.next[recv] == send and self._receive_can_wait(recv, send):
             self._unlink(recv)
@@ -274,14 +274,14 @@ class _FusionWalk:
     def _receive_can_wait(self, recv: int, send: int) -> bool:
         """All that needs the receive comes after the send."""
         at, credit = self.position[send], self.credit_to[recv]
-        if credit not in (NOBODY, send) and self.position[credit] <= at:
+        if credit not in (ABSENT, send) and self.position[credit] <= at:
             return False
         return all(self.position[i] > at for i in self.waiters[recv] if i != send)
 
     def _send_can_hurry(self, recv: int, send: int) -> bool:
         """All that the send needs comes before the receive, and no send would be overtaken."""
         at, credit = self.position[recv], self.credit_from[send]
-        if credit not in (NOBODY, recv) and self.position[credit] >= at:
+        if credit not in (ABSENT, recv) and self.position[credit] >= at:
             return False
         if any(self.position[i] >= at for i in self.waits[send] if i != recv):
             return False
@@ -304,15 +304,15 @@ class _FusionWalk:
 
     def _unlink(self, node: int) -> None:
         before, after = self.previous[node], self.next[node]
-        if before != NOBODY:
+        if before != ABSENT:
             self.next[before] = after
-        if after != NOBODY:
+        if after != ABSENT:
             self.previous[after] = before
 
     def _replace(self, old: int, new: int) -> None:
         self.next[new], self.previous[new] = self.next[old], self.previous[old]
         self.place[new] = self.place[old]
-        if self.previous[new] != NOBODY:
+        if self.previous[new] != ABSENT:
             self.next[self.previous[new]] = new
-        if self.next[new] != NOBODY:
+        if self.next[new] != ABSENT:
             self.previous[self.next[new]] = new

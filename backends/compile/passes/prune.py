@@ -19,8 +19,8 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import (
+    ABSENT,
     BUFFER_NUMBER,
-    NOBODY,
     NOP,
     READS_SRC,
     WRITES_DST,
@@ -107,7 +107,7 @@ def _moved(
 ) -> tuple[Ints, Bools]:
     """Return the new offsets of one side, and whether its slots are still there."""
     moved, there = offset.copy(), np.ones(len(offset), bool)
-    at = np.flatnonzero((buffer == SCRATCH) & (rank != NOBODY) & (program.op != NOP))
+    at = np.flatnonzero((buffer == SCRATCH) & (rank != ABSENT) & (program.op != NOP))
     sizes, first = program.chunks[:, 2], offsets(program.chunks[:, 2])
     known = offset[at] < sizes[rank[at]]
     there[at[~known]] = False

@@ -30,7 +30,7 @@ from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import (
-    NOBODY,
+    ABSENT,
     NOP,
     OPS,
     SENDS,
@@ -129,7 +129,7 @@ def _waits_fit(program: Program, target: Target) -> bool:
     if int(program.wait_id.max(initial=0)) <= target.max_dependence:
         return True
     named = distinct_values(program.wait_block)
-    if named[0] == NOBODY:
+    if named[0] == ABSENT:
         return False
     return int(np.bincount(program.block_rank[named]).max()) <= target.max_dependence + 1
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import (
+    ABSENT,
     BUFFER_NUMBER,
-    NOBODY,
     OP_NUMBER,
     Code,
     columns_of,
@@ -75,7 +75,7 @@ class XmlCode(Code, eq=False, kw_only=True):
         # The first block of an id counts, should there be two.
         numbers = {key: i for i, key in reversed(list(enumerate(blocks)))}
         waits = zip(self.rank[self.waiting].tolist(), self.wait_id.tolist(), strict=True)
-        return np.array([numbers.get(key, NOBODY) for key in waits], np.int64)
+        return np.array([numbers.get(key, ABSENT) for key in waits], np.int64)
 
 
 def code_of(algo: XmlAlgo) -> XmlCode:
@@ -94,7 +94,7 @@ def code_of(algo: XmlAlgo) -> XmlCode:
         for t in transfers
     ]
     ids, step, flag = table([(b.id,) for _, b in blocks], 1) + table(
-        [(t.step, t.flag if t.publishes else NOBODY) for t in transfers], 2
+        [(t.step, t.flag if t.publishes else ABSENT) for t in transfers], 2
     )
     return XmlCode(
         protocol=algo.protocol,

@@ -17,7 +17,7 @@ from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.layers import EdgeLevels
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import NOBODY, RECEIVES, SENDS, Instr, Program
+from weft.dsl.nouns.program import ABSENT, RECEIVES, SENDS, Instr, Program
 
 START, GOT, END = 0, 1, 2
 _KEPT = 8  # clocks of so many ranks are kept; callers go through the ranks one by one
@@ -87,7 +87,7 @@ class HappensBefore:
             (SENDS, p.block_rank, p.block_send),
             (RECEIVES, p.block_recv, p.block_rank),
         ):
-            linked = (source != NOBODY) & (target != NOBODY)
+            linked = (source != ABSENT) & (target != ABSENT)
             rows = np.flatnonzero(does[p.op] & linked[p.block])
             columns = (source, target, p.block_channel)
             names = np.stack([column[p.block[rows]] for column in columns], axis=1)
