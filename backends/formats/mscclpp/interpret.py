@@ -14,8 +14,8 @@ from weft.dsl.nouns.collective import Collective, Kind, make
 
 from ...execute.execute import Execution
 from ...execute.layout import BufferLayout, Data, data, layout, number_type
-from .events import Unfit
 from .machine import LATENESS, POLICIES, PlanMachine, PlanMemory
+from .plan.events import Unfit
 from .plan.model import (
     MOST_CHUNKS,
     Channel,

@@ -27,7 +27,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
 
 from ...execute.layout import BufferLayout
-from .events import Counter, Does, MemoryPlace, PlanEvent, events
+from .plan.events import Counter, Does, MemoryPlace, PlanEvent, events
 from .plan.model import ExecutionPlan
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "slow rank")

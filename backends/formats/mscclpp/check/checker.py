@@ -14,7 +14,7 @@ from dataclasses import replace
 from weft.dsl.nouns.program import Buffer
 
 from ....check.findings import Finding, Severity, errors, errors_first
-from ..events import Counter
+from ..plan.events import Counter
 from ..plan.model import ExecutionPlan, chunk_units
 from .form import MAX_OPS, form
 from .graph import Access, CounterUse, Past, PlanGraph, at, batches, build

@@ -12,7 +12,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
 
 from ....check.findings import Finding, Severity
-from ..events import packet_sides
+from ..plan.events import packet_sides
 from ..plan.model import (
     Channel,
     ExecutionPlan,

@@ -22,7 +22,7 @@ from weft.dsl.base.layers import EdgeLevels
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....check.findings import Finding, Severity
-from ..events import Counter, Does, MemoryPlace, PlanEvent, PlanStep, events
+from ..plan.events import Counter, Does, MemoryPlace, PlanEvent, PlanStep, events
 from ..plan.model import ExecutionPlan
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from enum import StrEnum
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
 
-from .plan.model import (
+from .model import (
     Channel,
     ExecutionPlan,
     LocalChunks,
