@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from weft.dsl.base.environment import SOLVER_MEMORY
@@ -25,7 +27,6 @@ from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 
 from ..output.console import Console, stdout_errors
 from ..output.exit_codes import Exit
-from ..output.notices import notices_to
 from ..output.outputs import require_inputs_kept
 from ..output.signals import final, interruptions, leave, terminable
 from .defaults import with_defaults
@@ -212,3 +213,29 @@ def _count(arguments: list[str], letter: str) -> int:
     words = {"q": "--quiet", "v": "--verbose"}
     short = [a[1:] for a in arguments if a[:1] == "-" and a[1:] and set(a[1:]) <= set(words)]
     return sum(a.count(letter) for a in short) + arguments.count(words[letter])
+
+
+class _NoticeLines(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.INFO)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            self._console.warn(record.getMessage())
+        else:
+            self._console.say("", record.getMessage())
+
+
+@contextmanager
+def notices_to(console: Console) -> Iterator[None]:
+    """Print what the logger ``weft`` is told, above all that loops are being compiled."""
+    logger, lines = logging.getLogger("weft"), _NoticeLines(console)
+    before = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(before)

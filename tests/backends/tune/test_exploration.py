@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import patterns
 
-from weft.backends.tune.exploration import CLOSE, FLAT, Exploration, families_of
+from weft.backends.tune.race import CLOSE, FLAT, Exploration, families_of
 from weft.backends.tune.timing import Runner, Track
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand
