@@ -268,7 +268,6 @@ def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOp
 
 
 def _most_messages(flow: Flow) -> int:
-    """Return the most messages of one connection."""
     assert flow.blocks is not None
     return int(np.bincount(flow.blocks.connection).max(initial=0))
 

@@ -241,7 +241,9 @@ def calibrate(
     effects = {}
     for i, (key, x) in enumerate(defaults.items(), start=1):
         tell(f"what times depend on: number {i} of {len(defaults)}")
-        changed = _us(_changed(topology, key, x), points, runtime)
+        changed = _us(
+            (_with(topology, [TimingNumber(key, Fraction(x / PROBE), "")])), points, runtime
+        )
         effects[key] = np.log(plain / changed) / np.log(PROBE)
     told, untold = _chosen(defaults, effects)
     if not told:
@@ -343,13 +345,7 @@ def _defaults(topology: Topology, runtime: str, times: Sequence[MeasuredTime]) -
     return {key: found[key] for key in keys}
 
 
-def _changed(topology: Topology, key: str, default: float) -> Topology:
-    """Return the machine with a number changed by the factor of the probe."""
-    return _with(topology, [TimingNumber(key, Fraction(default / PROBE), "")])
-
-
 def _us(topology: Topology, points: Sequence[MeasuredTime], runtime: str) -> Floats:
-    """Return the predicted times."""
     return np.array([us for us, _, _ in _predicted(topology, points, runtime)])
 
 

@@ -108,11 +108,7 @@ def tune(
 
 
 def _asked(collectives: Movement | Iterable[Movement], machine: Topology) -> list[Collective]:
-    """Return the collectives on the machine's ranks.
-
-    Raises:
-        UserError: there is none, or one is given twice.
-    """
+    """Return the collectives on the machine's ranks."""
     several = isinstance(collectives, Iterable) and not isinstance(collectives, str)
     asked: Any = collectives if several else [collectives]
     found = [collective_of(one, machine.ranks) for one in asked]

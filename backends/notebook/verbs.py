@@ -301,11 +301,7 @@ def _option(spec: Mapping[str, Any], name: str, value: Any, folder: str) -> Iter
 
 
 def _text(value: Any, folder: str) -> str:
-    """Return the text of an argument; a noun is written to a file.
-
-    Raises:
-        WrongType: neither a text, a number nor a noun that has a file.
-    """
+    """Return the text of an argument; a noun is written to a file."""
     value = plain(value)
     if isinstance(value, str | PathLike | int | float) and not isinstance(value, bool):
         return str(value)

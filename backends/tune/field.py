@@ -196,7 +196,9 @@ def _ratios(
     looks: dict[tuple[int, int], list[int]] = {}
     for i, entry in pairs:
         parts = CLOSE if lead[entry, i : i + 2].min() < SAFE else 2
-        turn = _stand(entries[entry], track).turn_bytes(entries[entry].variant)
+        turn = (Stand(entries[entry].runner.schedule, track.runtime, (), track.model)).turn_bytes(
+            entries[entry].variant
+        )
         looks[i, entry] = _inside(grid[i], grid[i + 1], parts, turn)
     wanted: dict[int, dict[int, float]] = {}
     for (i, entry), found in looks.items():
@@ -238,10 +240,6 @@ def _inside(low: int, high: int, parts: int, turn: int = 0) -> list[int]:
     if turn:
         found.add(-(-low // turn) * turn + ELEMENT)
     return sorted(n for n in found if low < n < high)
-
-
-def _stand(entry: RaceEntry, track: Track) -> Stand:
-    return Stand(entry.runner.schedule, track.runtime, (), track.model)
 
 
 def _matrix(entries: Sequence[RaceEntry]) -> Floats:

@@ -179,7 +179,6 @@ def _shown(came: Finalists, plans: set[int]) -> tuple[Candidate, ...]:
 def _remarks(
     grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float], starts: Sequence[float]
 ) -> list[str]:
-    """Return remarks on sizes at which the plans are far from the bound."""
     over = np.array(chosen) / np.maximum(np.array(bound), 1e-12)
     worst = int(over.argmax())
     apart = " (the bound leaves out the start of a call)" * any(starts)

@@ -193,7 +193,6 @@ MOST_TIMED = 2_000_000
 
 @kept()
 def _loaded(text: str) -> Schedule:
-    """Return the schedule of a JSON text, the same object for the same text."""
     return load(json.loads(text))
 
 
@@ -517,7 +516,6 @@ def _is_new(stand: Stand, base: Variant, tried: list[Program]) -> bool:
 
 
 def _longer(best: Variant | None, shape: Variant) -> bool:
-    """Return True if a shape has twice the segments of the best one."""
     return best is not None and shape.segments == 2 * best.segments
 
 

@@ -16,8 +16,6 @@ RUNTIMES = ("mscclpp", "executor", "msccl", "rccl")
 
 @dataclass(frozen=True)
 class DeployFlags(Flags):
-    """Flags of ``weft deploy``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft deploy library                                  settings, mpirun, proof, nccl-tests
   weft deploy library --for slurm --at /shared/weft/library
@@ -46,8 +44,6 @@ class DeployFlags(Flags):
 
 @dataclass(frozen=True)
 class VerifyRunFlags(Flags):
-    """Flags of ``weft verify-run``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft verify-run after.txt --library library
   weft verify-run before.txt after.txt proof.txt --library library -o measured.json
@@ -74,8 +70,6 @@ class VerifyRunFlags(Flags):
 
 @dataclass(frozen=True)
 class TunerFlags(Flags):
-    """Flags of ``weft tuner``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft tuner ring-ll.txt tree-ll.txt ring-simple.txt -o nccl_tuner.conf
   weft tuner a.txt:algorithm=ring,protocol=ll b.txt:algorithm=nvls,protocol=simple,channels=16"""

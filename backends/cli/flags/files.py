@@ -146,8 +146,6 @@ LOWERING: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
-    """Flags of ``weft compile``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
   weft compile allgather.json --to msccl-xml --in-place --instances 2 --target rccl -o ag.xml
@@ -280,8 +278,6 @@ class RunFlags(LoweringFlags, RanksFlags, CollectiveFlags):
 
 @dataclass(frozen=True)
 class CheckFlags(CollectiveFlags):
-    """Flags of ``weft check``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft check allgather.json
   weft check algo.xml
@@ -316,8 +312,6 @@ RUNTIME = "runtime of programs"
 
 @dataclass(frozen=True)
 class SimulateFlags(ModelFlags, MaybeProblemFlags):
-    """Flags of ``weft simulate``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft simulate allgather.json --size 1KiB:1GiB
   weft simulate allgather.json -t measured.json --size 1MiB --alpha-occupies
@@ -384,8 +378,6 @@ def _one_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class ShowFlags(ModelFlags):
-    """Flags of ``weft show``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft show allgather.json
   weft show dgx1
@@ -431,8 +423,6 @@ class ShowFlags(ModelFlags):
 
 @dataclass(frozen=True)
 class DiffFlags(ModelFlags):
-    """Flags of ``weft diff``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft diff old.json new.json
   weft diff ring.xml tree.xml -t dgx1 --size 1KiB:64MiB

@@ -26,8 +26,6 @@ from .values import axes, ranks, seconds, several_sizes, sizes, whole
 
 @dataclass(frozen=True)
 class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
-    """Flags of ``weft synth``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
   weft synth -t dgx1 -c allgather --objective latency -o fast.json
@@ -103,8 +101,6 @@ Texts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class SweepFlags(CapableFlags):
-    """Flags of ``weft sweep``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft sweep -t ring:8 -t torus:4x4 -c allgather -c allreduce --size 1KiB:1GiB -o out/
   weft sweep -t dgx1 -c allreduce -e packing -e classic -e exact --size 64KiB --jobs 4
@@ -185,8 +181,6 @@ class SweepFlags(CapableFlags):
 
 @dataclass(frozen=True)
 class BoundFlags(DownFlags, RelayFlags, MaybeProblemFlags):
-    """Flags of ``weft bound``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft bound -t dgx1 -c allgather
   weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
@@ -206,8 +200,6 @@ WORST = 3
 
 @dataclass(frozen=True)
 class FailuresFlags(DownFlags, ProblemFlags):
-    """Flags of ``weft failures``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft failures -t dgx1 -c allgather
   weft failures -t ndv2:nodes=2 -c allreduce --size 1MiB
@@ -246,8 +238,6 @@ class FailuresFlags(DownFlags, ProblemFlags):
 
 @dataclass(frozen=True)
 class ExplainFlags(MaybeProblemFlags):
-    """Flags of ``weft explain``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft explain -t dgx1 -c allgather -s mine.sketch      which rules exclude each other, or cost what
   weft explain -t ndv2:nodes=2 -c allgather -s ndv2_relay --size 1KiB:1GiB
@@ -433,8 +423,6 @@ class TuningFlags(ModelFlags, DownFlags):
 
 @dataclass(frozen=True)
 class TuneFlags(TuningFlags, SeveralProblemsFlags):
-    """Flags of ``weft tune``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft tune -t dgx1 -c allgather -o dgx1-library
   weft tune -t ndv2:nodes=2 -c allreduce -c alltoall --sizes 1KiB:1GiB -o library
@@ -451,8 +439,6 @@ RESYNTH_WITHIN = 0.01
 
 @dataclass(frozen=True)
 class ResynthFlags(TuningFlags):
-    """Flags of ``weft resynth``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft resynth library --down gpu0-gpu3 -o mended
   weft resynth library --down-nic host0.nic3 --time 5s -o mended
@@ -476,8 +462,6 @@ ORDER_EFFORT = 0.4
 
 @dataclass(frozen=True)
 class PlanFlags(WorkloadFlags):
-    """Flags of ``weft plan``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft plan step.json
   weft plan step.json -o plan.json --json
@@ -513,8 +497,6 @@ class PlanFlags(WorkloadFlags):
 
 @dataclass(frozen=True)
 class PlaceFlags(WorkloadFlags):
-    """Flags of ``weft place``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft place step.json -t dgx-a100:nodes=4
   weft place groups.csv -t dgx-a100:nodes=4 --axes ep=8,dp=4 --json"""

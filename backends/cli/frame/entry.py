@@ -90,7 +90,9 @@ def _console(arguments: list[str]) -> Console:
     for word, value in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == "--color" or word.startswith("--color="):
             colour = word.partition("=")[2] or value
-    return Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"), colour)
+    return Console(
+        "--json" in arguments, (_count(arguments, "q") > 0), _count(arguments, "v"), colour
+    )
 
 
 @contextlib.contextmanager
@@ -132,7 +134,7 @@ def _ending(error: BaseException, arguments: list[str], console: Console) -> int
         return _report(error, arguments, console)
     except (OSError, UserError):  # the output streams are closed
         _silence()
-        return _code(error)
+        return error.exit_code if isinstance(error, WeftError) else int(Exit.BUG)
 
 
 def _report(error: BaseException, arguments: list[str], console: Console) -> int:
@@ -172,10 +174,6 @@ def _status(error: WeftError) -> str:
     return "nothing" if isinstance(error, NothingFound) else "error"
 
 
-def _code(error: BaseException) -> int:
-    return error.exit_code if isinstance(error, WeftError) else int(Exit.BUG)
-
-
 _AGAIN = "run it again with -v to see the traceback"
 
 
@@ -202,10 +200,6 @@ def _silence() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-
-
-def _has(arguments: list[str], letter: str) -> bool:
-    return _count(arguments, letter) > 0
 
 
 def _count(arguments: list[str], letter: str) -> int:

@@ -117,11 +117,7 @@ def _with_relays(
     group: tuple[int, ...],
     collective: Collective,
 ) -> tuple[Topology, Collective]:
-    """Return the whole machine, and the collective of the group on its ranks.
-
-    Raises:
-        UserError: no group.
-    """
+    """Return the whole machine, and the collective of the group on its ranks."""
     if not args.group:
         raise UserError(
             "--relays needs --group: without a group all ranks take part",

@@ -159,11 +159,7 @@ def _tell_assumed(backend: Format, source: CompileSource, console: Console) -> N
 def _executed(
     text: str, wanted: Collective, backend: Format, args: CompileFlags, console: Console
 ) -> list[dict[str, Any]]:
-    """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``.
-
-    Raises:
-        CheckFailed: it computes something else.
-    """
+    """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``."""
     insists = "" if backend.most_executed else "; --interleavings N insists"
     most = backend.most_executed or (MOST_EXECUTED if args.interleavings is None else wanted.ranks)
     if wanted.ranks > most:

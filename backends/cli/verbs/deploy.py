@@ -76,11 +76,7 @@ def _require_absolute(flag: str, path: str | None, example: str) -> None:
 
 
 def _loader(args: DeployFlags, library: Library) -> Loader | None:
-    """Return the runtime that was asked for.
-
-    Raises:
-        UserError: the library has no files for it.
-    """
+    """Return the runtime that was asked for."""
     if args.runtime is None:
         return None
     asked = LOADERS[args.runtime]

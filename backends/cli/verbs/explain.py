@@ -108,7 +108,6 @@ def _sketch(
 
 
 def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
-    """Return both ends of the sizes that the sketch is for."""
     if sketch.size is None:
         return (DEFAULT_SIZE.low,)
     return tuple(dict.fromkeys(sketch.size))

@@ -42,11 +42,7 @@ def run(args: PlaceFlags, console: Console) -> int:
 
 
 def _axes(given: Sequence[tuple[str, int]], workload: Workload) -> Sequence[tuple[str, int]]:
-    """Return the axes by which the ranks are numbered: those of the workload, where it has any.
-
-    Raises:
-        UserError: there are none, or the workload has others.
-    """
+    """Return the axes by which the ranks are numbered: those of the workload, where it has any."""
     if not workload.axes:
         if not given:
             raise UserError(

@@ -49,11 +49,7 @@ def run(args: PlanFlags, console: Console) -> int:
 
 
 def _check_output(args: PlanFlags, console: Console) -> None:
-    """Check before the search that the plan can be written.
-
-    Raises:
-        UserError: it cannot: there is a folder of this name, or as :func:`check_file_output`.
-    """
+    """Check before the search that the plan can be written."""
     if args.output is not None and (args.output.endswith("/") or Path(args.output).is_dir()):
         raise UserError(
             "a plan in time is one file, not a folder (folders are for collectives at once)",
@@ -64,7 +60,6 @@ def _check_output(args: PlanFlags, console: Console) -> None:
 
 
 def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:
-    """Return the plan of one workload."""
     meter = Meter(int(args.effort * STEPS))
     name, cost_of = "", None
     if machine is not None:
@@ -75,7 +70,6 @@ def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> W
 
 
 def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
-    """Write and print the plan of one workload."""
     facts: dict[str, Any] = {"status": "ok", **plan_facts(plan), "file": args.output}
     text = plan_text(plan)
     if args.judge is not None:

@@ -81,7 +81,14 @@ def run(args: ResynthFlags, console: Console) -> int:
         topology=left.topology,
         timing=timing_of(options),
         tuned=tuple(m.tuned for m in made),
-        provenance=_origin(args, old, left),
+        provenance=(
+            {
+                **provenance(args),
+                "resynth_of": old.name,
+                "down": [down.name for down in left.downs],
+                "survivors": list(left.survivors),
+            }
+        ),
     )
     pairs = list(zip(old.tuned, library.tuned, strict=False))  # fewer where interrupted
     losses = {after.name: _losses(before, after) for before, after in pairs}
@@ -167,11 +174,7 @@ def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, .
 
 
 def _still(collective: Collective, left: Degraded) -> Collective:
-    """Return the collective of the remaining ranks.
-
-    Raises:
-        UserError: a root is gone, or it is a custom collective of ranks that are gone.
-    """
+    """Return the collective of the remaining ranks."""
     if not left.dead_ranks:
         return collective
     if collective.kind is Kind.CUSTOM:
@@ -232,25 +235,11 @@ def _mended(
 
 
 def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None:
-    """Check that a schedule file still belongs to its library.
-
-    Raises:
-        BadFile: it is for another collective or another machine than its library.
-    """
+    """Check that a schedule file still belongs to its library."""
     if not same_question(old.collective, before.collective):
         raise BadFile(f"{old.collective}, which is not the library's {before.name}", where=file)
     if old.topology.digest() != left.whole.digest():
         raise BadFile(f"made for {old.topology.name}, not the library's machine", where=file)
-
-
-def _origin(args: ResynthFlags, old: Library, left: Degraded) -> dict[str, Any]:
-    """Return the inputs from which the library can be made again."""
-    return {
-        **provenance(args),
-        "resynth_of": old.name,
-        "down": [down.name for down in left.downs],
-        "survivors": list(left.survivors),
-    }
 
 
 @dataclass(frozen=True, slots=True)

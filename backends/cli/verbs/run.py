@@ -41,11 +41,7 @@ def run(args: RunFlags, console: Console) -> int:
 
 
 def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionReport:
-    """Check and execute an artefact, or the one compiled from the input.
-
-    Raises:
-        UserError: nothing that can be executed, or an option that contradicts it.
-    """
+    """Check and execute an artefact, or the one compiled from the input."""
     dtypes = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
     if not dtypes:
         raise UserError("--dtype names no type", hint="int32, float32, float16 …")
@@ -120,11 +116,7 @@ def _told(console: Console, ran: ExecutionReport, started: float) -> int:
 
 
 def _refuse_job_flags(args: RunFlags) -> None:
-    """Refuse flags that have no effect without separate ranks.
-
-    Raises:
-        UserError: one was given.
-    """
+    """Refuse flags that have no effect without separate ranks."""
     for name in args.given(("topology", "repeat", "timeout", "trace")):
         raise UserError(
             f"--{name} is for real ranks, and point-to-point programs",

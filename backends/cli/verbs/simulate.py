@@ -65,7 +65,6 @@ def run(args: SimulateFlags, console: Console) -> int:
 
 
 def _entry(found: SimulatedTime) -> dict[str, Any]:
-    """Return one entry of ``sizes``."""
     moves = found.time_us > 0 and found.message_bytes > 0
     return {
         "bytes": found.message_bytes or None,

@@ -132,7 +132,6 @@ def _tell(
 
 
 def _check_output(args: SynthFlags, console: Console) -> None:
-    """Check the output before a long search."""
     if args.log is not None:
         check_log(args)
     if args.objective == "frontier":

@@ -56,7 +56,11 @@ def run(args: VerifyRunFlags, console: Console) -> int:
     topology = _machine(args, library)
     if args.output is not None and topology is None:
         raise UserError("no machine is named", where="-o", hint="--library DIR, or -t TOPO")
-    texts = [one for path in args.files for one in _read_all(path, console)]
+    texts = [
+        one
+        for path in args.files
+        for one in ([_one(text, path, console) for text in runs_in(read_text(path))])
+    ]
     asked = Predictions(library, Path(args.library or "."), topology)
     read_by = [is_ours(one.log, asked.files()) for one in texts]
     told = True if True in read_by else False if False in read_by else None
@@ -91,17 +95,8 @@ def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
     return library.topology if library else None
 
 
-def _read_all(path: str, console: Console) -> list[_Read]:
-    """Read a file: the output of one test, or of several that follow each other."""
-    return [_one(text, path, console) for text in runs_in(read_text(path))]
-
-
 def _one(text: str, path: str, console: Console) -> _Read:
-    """Read a text as a table, a log, or both.
-
-    Raises:
-        BadFile: it is neither.
-    """
+    """Read a text as a table, a log, or both."""
     log = read_log(text)
     table_there = looks_like_nccl_tests(text)
     if not table_there and not log.lines:

@@ -209,7 +209,6 @@ def chain_channels(m: Messages, ranks: int, together: int, most: int) -> Ints:
 
 
 def _chains(m: Messages, hop: Ints, together: int) -> Ints:
-    """Return the first message of the chain of each message."""
     length, _, place = runs(m, hop, together)
     incoming, outgoing = forwarded(m)
     same = (length[incoming] == length[outgoing]) & (place[incoming] == place[outgoing])

@@ -224,7 +224,6 @@ def _save_endangered_input(
 
 
 def _homes(places: _Places, scratch: Slots) -> Ints:
-    """Return the slot of each place after its first arrival."""
     moves = places.first != NEVER
     home = np.where((places.final != NONE) & ~places.grouped, places.final, places.initial)
     rest = moves & ((places.final == NONE) | places.grouped)
@@ -240,7 +239,6 @@ def _messages(
     scratch: Slots,
     fuses: bool,
 ) -> Messages:
-    """Slots of all transfers, in the order of arrival places."""
     rows = arrivals.rows
     chunk, src, dst, step = (
         x[rows].astype(np.int64)

@@ -231,7 +231,6 @@ def _joined(
     right_rank: Ints,
     right_channel: Ints,
 ) -> tuple[Ints, Ints]:
-    """Return all pairs of left and right entries of the same rank and channel."""
     wide = np.int64(max(left_channel.max(initial=0), right_channel.max(initial=0))) + 1
     key = right_rank * wide + right_channel
     order = np.argsort(key, kind="stable")

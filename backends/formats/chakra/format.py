@@ -41,7 +41,7 @@ from ..messages.format import MOST_TIMED, MessageFormat, PlannedGraph
 from ..messages.lower import in_turns, with_turns
 from ..messages.model import GraphNode, GraphNodeKind, MessageGraph, copies_of
 from ..messages.replay import Hop, ReplayRule, replayed, router
-from ..recognition import file_set, is_chakra_et
+from ..recognition import file_set
 
 COMM_TYPE = {
     Kind.ALLREDUCE: (0, "all-reduce"),
@@ -107,16 +107,7 @@ class ChakraEt(MessageFormat):
 
     # --- files ------------------------------------------------------------------------------------
 
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True for the text in which the files of a set are held together."""
-        return is_chakra_et(text, data)
-
     def files(self, text: str, where: str, prefix: str = PREFIX) -> dict[str, bytes]:
-        """Return the files of a set by what follows their prefix, which some of them name.
-
-        Raises:
-            BadFile: the text does not hold files.
-        """
         data = parse_json(text, where)
         fields = Fields(data, where)
         fields.get("weft", str)
@@ -131,11 +122,6 @@ class ChakraEt(MessageFormat):
         return files | {k: files[k].replace(held, named) for k in NAMING & files.keys()}
 
     def graphs(self, text: str, where: str) -> dict[str, MessageGraph]:
-        """Return the graph of each set of traces; those of workloads have none.
-
-        Raises:
-            BadFile: a rank's file is missing, or one is not a trace.
-        """
         sets: dict[str, dict[int, ExecutionTrace]] = defaultdict(dict)
         for name, data in self.files(text, where).items():
             if member := _MEMBER.fullmatch(name):
@@ -155,18 +141,12 @@ class ChakraEt(MessageFormat):
         return graphs
 
     def graph_us(self, graph: MessageGraph, topology: Topology | None) -> float:
-        """Return the time of a graph on a machine by ASTRA-sim's rule, in µs."""
         assert topology is not None
         return astra_sim_us(graph, topology)
 
     # --- compiling --------------------------------------------------------------------------------
 
     def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
-        """Write and prove the files of all message sizes.
-
-        Raises:
-            UserError: no message size, or too many messages. CheckFailed: what was made is wrong.
-        """
         if self.local_mem_bw < 0:
             raise UserError(f"local_mem_bw is {self.local_mem_bw}", where=self.name)
         sizes = self.sizes_of(request)
@@ -190,7 +170,9 @@ class ChakraEt(MessageFormat):
             remarks.append(_run(prefix, machine))
         files[".memory.json"] = MEMORY.encode()
         told = [
-            format_bytes(size) for size, one in zip(sizes, written, strict=True) if _turned(one)
+            format_bytes(size)
+            for size, one in zip(sizes, written, strict=True)
+            if (one.graph.count(GraphNodeKind.TURN) > 0)
         ]
         if told:
             remarks.append(("Order", f"sends take turns at each port ({', '.join(told)})"))
@@ -268,10 +250,6 @@ def _in_turns(planned: PlannedGraph) -> MessageGraph:
     return with_turns(in_turns(planned.graph, planned.schedule, planned.start_us))
 
 
-def _turned(planned: PlannedGraph) -> bool:
-    return planned.graph.count(GraphNodeKind.TURN) > 0
-
-
 def _run(prefix: str, machine: Topology) -> tuple[str, str]:
     """Return a remark with the line that runs the simulator, or on the network that it lacks."""
     kind = network_of(machine)
@@ -333,11 +311,7 @@ def _workload(tags: Mapping[int, str], collective: Collective, type: int) -> dic
 
 
 def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
-    """Return the graph of one set.
-
-    Raises:
-        BadFile: a rank is missing.
-    """
+    """Return the graph of one set."""
     missing = _first_missing(traces)
     if missing is not None:
         raise BadFile(

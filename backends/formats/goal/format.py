@@ -25,7 +25,6 @@ from ..messages.format import MOST_TIMED, MessageFormat
 from ..messages.lower import in_turns, ported
 from ..messages.model import GraphNode, GraphNodeKind, Key, MessageGraph, copies_of, key_of
 from ..messages.replay import Hop, ReplayRule, replayed, router
-from ..recognition import is_goal
 
 TRAFFIC_OF_SUMS = 3
 """Times the bytes of a sum that it moves through memory: two reads and a write."""
@@ -50,20 +49,10 @@ class GoalFile(MessageFormat):
     local_mem_bw: int = 0
     scaled: bool = True
 
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True if the first word that is not a comment is ``num_ranks``."""
-        return is_goal(text, data)
-
     def graphs(self, text: str, where: str) -> dict[str, MessageGraph]:
-        """Return the graph in a file."""
         return {"": read_goal(text, where)}
 
     def graph_us(self, graph: MessageGraph, topology: Topology | None) -> float:
-        """Return the time of a graph, in µs, with L, G and scaled bytes for a machine.
-
-        Raises:
-            UserError: the file's bytes are scaled for another machine.
-        """
         assert topology is not None
         if graph.flags is None:
             rule, graph = loggop_of(graph, topology)
@@ -79,12 +68,6 @@ class GoalFile(MessageFormat):
         return loggop_us(graph, LogGop(latency, gap, units))
 
     def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
-        """Write and prove the file.
-
-        Raises:
-            UserError: not one message size, or too large messages. CheckFailed: what was made is
-                wrong.
-        """
         if self.local_mem_bw < 0:
             raise UserError(f"local_mem_bw is {self.local_mem_bw}", where=self.name)
         sizes = self.sizes_of(request)
@@ -113,11 +96,7 @@ class GoalFile(MessageFormat):
         return self.proved(request, goal_text(graph, units, notes), [planned], tell, remarks)
 
     def _require_fit(self, graph: MessageGraph, request: Request) -> None:
-        """Refuse what the numbers of the file cannot say.
-
-        Raises:
-            UserError: a message has too many bytes, or a rank too many links.
-        """
+        """Refuse what the numbers of the file cannot say."""
         largest = max((node.bytes for _, _, node in graph.nodes()), default=0)
         if largest > LARGEST:
             pieces = max(1, request.segments, getattr(request.noun, "segments", 1))
@@ -346,11 +325,7 @@ def _statements(text: str, where: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _statement(own: _RankText, line: str, units: int, where: str) -> None:
-    """Read a line inside a rank.
-
-    Raises:
-        BadFile: it is neither an operation nor an order, or a label is there twice, or not above.
-    """
+    """Read a line inside a rank."""
     if line.startswith("//"):
         if places := _PLACES.fullmatch(line, 2):
             own.places[places["label"]] = places["places"]
@@ -369,11 +344,7 @@ def _statement(own: _RankText, line: str, units: int, where: str) -> None:
 
 
 def _operation_in(own: _RankText, line: str, units: int, where: str) -> None:
-    """Read an operation.
-
-    Raises:
-        BadFile: it is none, a label is there twice, or a number is too large.
-    """
+    """Read an operation."""
     found = _OPERATION.fullmatch(line)
     if found is None or (found["op"] and (found["op"] == "send") != (found["way"] == "to")):
         behind = _OPERATION.fullmatch(line.partition("/")[0]) if "/" in line else None
@@ -396,11 +367,7 @@ def _operation_in(own: _RankText, line: str, units: int, where: str) -> None:
 
 
 def _node(found: re.Match[str], places: list[tuple[str, str]], units: int, where: str) -> GraphNode:
-    """Return the node of an operation.
-
-    Raises:
-        BadFile: a number is too large, or stands for any rank or tag.
-    """
+    """Return the node of an operation."""
     inputs, outputs = (tuple(int(at) for one, at in places if one == kind) for kind in "io")
     if found["op"] is None:
         ps = _number(found["time"], MOST_TIME, where) * 10**6 // units
@@ -425,11 +392,7 @@ def _node(found: re.Match[str], places: list[tuple[str, str]], units: int, where
 
 
 def _number(digits: str, most: int, where: str) -> int:
-    """Return a number of a text.
-
-    Raises:
-        BadFile: it is larger than ``most``.
-    """
+    """Return a number of a text."""
     if len(digits) > 20 or int(digits) > most:
         raise BadFile(f"expected a number up to {most}, got {digits[:24]}", where=where)
     return int(digits)
