@@ -210,7 +210,16 @@ def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
         else:
             break
     attempt.close(stages.weave.protocol)
-    _refuse_large(steps, blocks, target)
+    limits = (
+        (steps, target.max_steps, "steps in one thread block"),
+        (blocks, target.max_blocks, "thread blocks on one rank"),
+    )
+    for value, limit, what in limits:
+        if value > limit:
+            raise UserError(
+                f"the program needs {value} {what}; {target.name} takes {limit}",
+                hint="fewer instances, fewer chunks, or another target",
+            )
     return program
 
 
@@ -278,19 +287,6 @@ def sizes(program: Program) -> tuple[int, int]:
     steps = offsets(np.maximum(waits, 1))[program.block_start]
     blocks = np.diff(program.first_block)
     return int(np.diff(steps).max(initial=0)), int(blocks.max())
-
-
-def _refuse_large(steps: int, blocks: int, target: Target) -> None:
-    limits = (
-        (steps, target.max_steps, "steps in one thread block"),
-        (blocks, target.max_blocks, "thread blocks on one rank"),
-    )
-    for value, limit, what in limits:
-        if value > limit:
-            raise UserError(
-                f"the program needs {value} {what}; {target.name} takes {limit}",
-                hint="fewer instances, fewer chunks, or another target",
-            )
 
 
 def label(words: list[str], collective: Collective, options: CompileOptions) -> str:

@@ -186,7 +186,8 @@ class _ProgramFiles:
         path = f"{self.backend.name}/{name}{SUFFIX.get(self.backend.name, '.py')}"
         text = self._text(name, sizes)
         require_good(self.backend.findings(text, path, self.runtime), path)
-        nameless = _nameless(text)
+        first, rest, others = text.partition("\n")
+        nameless = re.sub(r' (?:name|minBytes|maxBytes)="[^"]*"', "", first) + rest + others
         if self.schedule.topology.ranks <= MOST_EXECUTED and nameless not in self.executed:
             self._execute(text, path)
             self.executed.add(nameless)
@@ -237,13 +238,6 @@ class _ProgramFiles:
                 where=where,
                 hint="nothing was written; this is a bug in weft, please report it",
             )
-
-
-def _nameless(text: str) -> str:
-    """Return MSCCL XML without the name and the sizes in its first line; other files as they
-    are."""
-    first, rest, others = text.partition("\n")
-    return re.sub(r' (?:name|minBytes|maxBytes)="[^"]*"', "", first) + rest + others
 
 
 def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:

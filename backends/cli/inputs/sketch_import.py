@@ -37,7 +37,10 @@ def translated(text: str, where: str, topology: Topology, kind: str = "") -> Imp
 
 def import_sketch(args: SketchImportFlags, console: Console) -> int:
     """Run ``weft sketch import``: print or write the sketch, and its machine on request."""
-    _check_outputs(args, console)
+    if args.machine and args.machine == args.output:
+        raise UserError("--machine and -o name one file", where=args.machine, hint="name two")
+    for output in (args.output, args.machine):
+        check_file_output(replace(args, output=output), console)
     where = "<stdin>" if args.sketch == "-" else args.sketch
     text = read_text(args.sketch)
     machine = _machine(text, where, args)
@@ -51,7 +54,8 @@ def import_sketch(args: SketchImportFlags, console: Console) -> int:
         write_text(args.output, found.text, force=args.force)
         console.say("Wrote", args.output)
     if args.machine:
-        _write_machine(machine, args.machine, args.force, console)
+        write_text(args.machine, json.dumps(machine.to_json(), indent=1) + "\n", force=args.force)
+        console.say("Wrote", args.machine)
     console.result(
         "" if args.output else found.text.rstrip("\n"),
         {
@@ -80,16 +84,3 @@ def _machine(text: str, where: str, args: SketchImportFlags) -> Topology:
             hint="-t topology.json, or a name of the catalogue",
         )
     return machine_with(args.topology, sketch, split=args.nic_split)
-
-
-def _check_outputs(args: SketchImportFlags, console: Console) -> None:
-    """Check before writing that neither file exists and that they differ."""
-    if args.machine and args.machine == args.output:
-        raise UserError("--machine and -o name one file", where=args.machine, hint="name two")
-    for output in (args.output, args.machine):
-        check_file_output(replace(args, output=output), console)
-
-
-def _write_machine(machine: Topology, path: str, force: bool, console: Console) -> None:
-    write_text(path, json.dumps(machine.to_json(), indent=1) + "\n", force=force)
-    console.say("Wrote", path)

@@ -39,17 +39,6 @@ def run(args: PlanFlags, console: Console) -> int:
     workloads = [workload_at(path, args, machine) for path in args.workloads]
     if not args.shift and at_once(workloads[0]):
         return plan_at_once(args, workloads[0], machine, console)
-    _check_output(args, console)
-    if args.bound:
-        raise UserError("--bound is of collectives that start together, with nothing else")
-    plans = [_planned(args, one, machine) for one in workloads]
-    if args.shift:
-        return _shift(args, plans, console)
-    return _one(args, plans[0], console)
-
-
-def _check_output(args: PlanFlags, console: Console) -> None:
-    """Check before the search that the plan can be written."""
     if args.output is not None and (args.output.endswith("/") or Path(args.output).is_dir()):
         raise UserError(
             "a plan in time is one file, not a folder (folders are for collectives at once)",
@@ -57,6 +46,12 @@ def _check_output(args: PlanFlags, console: Console) -> None:
             hint=f"name a file in it: -o {args.output.rstrip('/')}/plan.json",
         )
     check_file_output(args, console)
+    if args.bound:
+        raise UserError("--bound is of collectives that start together, with nothing else")
+    plans = [_planned(args, one, machine) for one in workloads]
+    if args.shift:
+        return _shift(args, plans, console)
+    return _one(args, plans[0], console)
 
 
 def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:

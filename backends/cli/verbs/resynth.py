@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from weft.dsl.machines.failures import Degraded
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.library import Library, Tuned
-    from weft.dsl.nouns.schedule import Schedule
 
     from ...tune.manifest import TuneResult
     from ...tune.options import TuneOptions
@@ -212,7 +211,14 @@ def _mended(
         except UserError as error:
             console.warn(f"{plan.name} is not mended: {error.message}: {plan.schedule}")
             continue
-        _require_of(old, before, left, plan.schedule)
+        if not same_question(old.collective, before.collective):
+            raise BadFile(
+                f"{old.collective}, which is not the library's {before.name}", where=plan.schedule
+            )
+        if old.topology.digest() != left.whole.digest():
+            raise BadFile(
+                f"made for {old.topology.name}, not the library's machine", where=plan.schedule
+            )
         try:
             ways = dict(repairs(old, left))
         except UserError as error:
@@ -232,14 +238,6 @@ def _mended(
         mendable += 1
     console.say("Mended", f"{mendable} of {len(before.plans)} schedules of {before.name}")
     return found
-
-
-def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None:
-    """Check that a schedule file still belongs to its library."""
-    if not same_question(old.collective, before.collective):
-        raise BadFile(f"{old.collective}, which is not the library's {before.name}", where=file)
-    if old.topology.digest() != left.whole.digest():
-        raise BadFile(f"made for {old.topology.name}, not the library's machine", where=file)
 
 
 @dataclass(frozen=True, slots=True)

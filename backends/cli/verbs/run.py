@@ -34,7 +34,12 @@ def run(args: RunFlags, console: Console) -> int:
         from ..work.running import run_job  # launchers of processes
 
         return run_job(subject, args.with_defaults(), console)
-    _refuse_job_flags(args)
+    for name in args.given(("topology", "repeat", "timeout", "trace")):
+        raise UserError(
+            f"--{name} is for real ranks, and point-to-point programs",
+            where=f"--{name}",
+            hint="--on mpi or --on torch",
+        )
     with telling(console, "Running") as tell:
         ran = _run(subject, args, tell)
     return _told(console, ran, started)
@@ -113,13 +118,3 @@ def _told(console: Console, ran: ExecutionReport, started: float) -> int:
         },
     )
     return Exit.DONE if good else Exit.NO
-
-
-def _refuse_job_flags(args: RunFlags) -> None:
-    """Refuse flags that have no effect without separate ranks."""
-    for name in args.given(("topology", "repeat", "timeout", "trace")):
-        raise UserError(
-            f"--{name} is for real ranks, and point-to-point programs",
-            where=f"--{name}",
-            hint="--on mpi or --on torch",
-        )

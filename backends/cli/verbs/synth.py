@@ -53,7 +53,12 @@ def run(args: SynthFlags, console: Console) -> int:
         return synth_stream(args, console)
     if args.memory is not None:
         raise UserError("--memory is for --stream", hint="greedy{memory=8}")
-    _check_output(args, console)
+    if args.log is not None:
+        check_log(args)
+    if args.objective == "frontier":
+        check_folder_output(args)
+    else:
+        check_file_output(args, console)
     problem, proposed = _read(args, console)
     args = replace(args, engine=args.engine or proposed or "portfolio")
     # Loaded after the arguments are checked: they take a second.
@@ -129,15 +134,6 @@ def _tell(
         console.warn("not proved best within the budget (--require-optimal)")
         return Exit.NOTHING_FOUND
     return Exit.DONE
-
-
-def _check_output(args: SynthFlags, console: Console) -> None:
-    if args.log is not None:
-        check_log(args)
-    if args.objective == "frontier":
-        check_folder_output(args)
-    else:
-        check_file_output(args, console)
 
 
 def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:

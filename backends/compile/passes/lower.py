@@ -247,7 +247,13 @@ def _messages(
     source = places.index(src * places.collective.chunks + chunk)
     there = places.index(arrivals.place)
     send = np.where(step > places.first[source], home[source], places.initial[source])
-    _refuse_unheld(send, chunk, src, step)
+    unheld = np.flatnonzero(send == NONE)
+    if len(unheld):
+        i = int(unheld[np.argmin(step[unheld])])
+        raise CheckFailed(
+            f"step {step[i]}: rank {src[i]} sends chunk {chunk[i]} before it holds it",
+            hint="weft check SCHEDULE says what is wrong with it",
+        )
     opens = ~same_as_before(there)
     before = np.where(opens, places.initial[there], home[there])
     operand = np.where(schedule.reduce[rows], before, NONE)
@@ -275,16 +281,6 @@ def _messages(
         zeros + 1,
         zeros,
     )
-
-
-def _refuse_unheld(send: Ints, chunk: Ints, src: Ints, step: Ints) -> None:
-    unheld = np.flatnonzero(send == NONE)
-    if len(unheld):
-        i = int(unheld[np.argmin(step[unheld])])
-        raise CheckFailed(
-            f"step {step[i]}: rank {src[i]} sends chunk {chunk[i]} before it holds it",
-            hint="weft check SCHEDULE says what is wrong with it",
-        )
 
 
 def _turns(there: Ints, step: Ints) -> Ints:

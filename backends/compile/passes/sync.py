@@ -64,7 +64,14 @@ class Sync:
         """
         if not len(program.wait):
             return program
-        _refuse_cycles(program)
+        stuck = ProgramOrder.local(program).unreached()
+        if len(stuck):
+            i = int(stuck[0])
+            block = program.block_index[program.block[i]]
+            raise CheckFailed(
+                f"rank {program.rank[i]}: block {block} waits in a circle at instruction "
+                f"{program.index[i]}"
+            )
         slim = _reduced(program)
         if self.move and target.send_publishes and len(slim.wait):
             order = ProgramOrder.of(slim)
@@ -76,17 +83,6 @@ class Sync:
         ):
             return program
         return slim.with_waits(*latest(slim, slim.waiting, slim.wait))
-
-
-def _refuse_cycles(code: Program) -> None:
-    """Program order and waits alone, without messages."""
-    stuck = ProgramOrder.local(code).unreached()
-    if len(stuck):
-        i = int(stuck[0])
-        block = code.block_index[code.block[i]]
-        raise CheckFailed(
-            f"rank {code.rank[i]}: block {block} waits in a circle at instruction {code.index[i]}"
-        )
 
 
 def _kept(code: Program, wait: Ints, waiting: Ints) -> Program:
