@@ -14,18 +14,14 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import Workload
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.ordering.jobs import shared_jobs
-from weft.synth.ordering.judge import judged
 from weft.synth.ordering.plan import graph_of, plan_in_time
 
 from ...report.plan_text import plan_facts, plan_text
-from ...report.shift_text import shift_facts, shift_text
 from ..flags.search import PlanFlags
 from ..inputs.workloads import machine_of_workload, workload_at
 from ..output.console import Console
 from ..output.exit_codes import Exit
 from ..output.outputs import check_file_output
-from ..work.joint_planning import at_once, costs_on, plan_at_once
 
 
 def run(args: PlanFlags, console: Console) -> int:
@@ -37,8 +33,11 @@ def run(args: PlanFlags, console: Console) -> int:
         )
     machine = None if args.topology is None else machine_of_workload(args.topology, console)
     workloads = [workload_at(path, args, machine) for path in args.workloads]
-    if not args.shift and at_once(workloads[0]):
-        return plan_at_once(args, workloads[0], machine, console)
+    one = workloads[0]  # of collectives that start together there is nothing to order
+    if not args.shift and not one.ordered and all(x.needs_machine for x in one.operations):
+        from ..work.joint_planning import plan_at_once  # all engines
+
+        return plan_at_once(args, one, machine, console)
     if args.output is not None and (args.output.endswith("/") or Path(args.output).is_dir()):
         raise UserError(
             "a plan in time is one file, not a folder (folders are for collectives at once)",
@@ -60,6 +59,8 @@ def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> W
     if machine is not None:
         name = machine.name
         if workload.needs_machine:
+            from ..work.joint_planning import costs_on
+
             cost_of = costs_on(machine, workload)
     return plan_in_time(workload, meter, machine=name, cost_of=cost_of, seed=args.seed)
 
@@ -85,6 +86,8 @@ def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
 
 def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
     """Return CP-SAT's answer, in words and as facts."""
+    from weft.synth.ordering.judge import judged  # CP-SAT
+
     assert args.judge is not None
     found = judged(graph_of(plan), args.judge, seed=args.seed)
     if found is None or found.us is None:
@@ -102,6 +105,10 @@ def _shift(args: PlanFlags, plans: Sequence[WorkloadPlan], console: Console) -> 
         raise UserError("one job has nobody to give way to", hint="name two workloads or more")
     if args.output is not None:
         raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
+    from weft.synth.ordering.jobs import shared_jobs  # CP-SAT
+
+    from ...report.shift_text import shift_facts, shift_text
+
     found = shared_jobs(plans, args.workloads, args.seed)
     console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
     return Exit.DONE

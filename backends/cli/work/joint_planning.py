@@ -31,11 +31,6 @@ MERGED = "plan.json"
 """Name of the merged schedule in the folder of a plan."""
 
 
-def at_once(workload: Workload) -> bool:
-    """Return True for collectives that start together, with nothing else."""
-    return all(one.needs_machine for one in workload.operations) and not workload.ordered
-
-
 def plan_at_once(
     args: PlanFlags, workload: Workload, machine: Topology | None, console: Console
 ) -> int:
