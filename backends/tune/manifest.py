@@ -22,16 +22,11 @@ from ..compile.source import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .compared import plan_starts, remarks, runtime_times
+from .effort import EFFORT
 from .field import Finalists, counted
 from .options import TuneOptions
 from .switches import limits_told
 from .timing import MapJobs, RaceEntry
-
-SHOWN = 24
-"""Number of candidates that a library keeps beside its plans and the baselines."""
-
-LARGE_SCHEDULE = 60_000
-"""Largest transfers times segments of a schedule whose own time is recorded; more take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +152,9 @@ def _columns(
         assert us is not None
         chosen.append(us)
         schedule = entry.runner.schedule
-        small = len(schedule) * schedule.segments <= LARGE_SCHEDULE and size & (size - 1) == 0
+        small = (
+            len(schedule) * schedule.segments <= EFFORT.timed_transfers and size & (size - 1) == 0
+        )
         ideas.append(float(simulate(schedule, size).time_us) if small else None)
     return tuple(chosen), tuple(ideas)
 
@@ -168,7 +165,7 @@ def _shown(came: Finalists, plans: set[int]) -> tuple[Candidate, ...]:
     wanted = [i for i, e in enumerate(entries) if i in plans or e.runner.baseline]
     others = [i for i in range(len(entries)) if i not in wanted]
     found = []
-    for i in sorted({*wanted, *others[: max(0, SHOWN - len(wanted))]}):
+    for i in sorted({*wanted, *others[: max(0, EFFORT.listed_candidates - len(wanted))]}):
         e = entries[i]
         own = tuple(None if us is None else at for us, at in zip(e.us, times[i], strict=True))
         more = own if own != tuple(e.us) else ()

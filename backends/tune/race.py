@@ -33,41 +33,29 @@ from weft.synth.time.latency import latency_us
 from weft.synth.time.program_tables import reached_bandwidth
 
 from .cast_plans import form_of
+from .effort import EFFORT
 from .refine import refined
-from .timing import COARSE, WORK, Interrupted, MapJobs, RaceEntry, Runner, Track, clocked, spaced
+from .timing import WORK, Interrupted, MapJobs, RaceEntry, Runner, Track, clocked, spaced
 from .variants import PLAIN, Variant
-from .work import GAIN
-
-NEAR = 1.06
-"""Largest ratio to the best time at some size with which an entry reaches the last round."""
-
-FORMS = 2
-"""The best forms of a size, in which schedules within reach are timed before any others."""
-
-FEW = 4
-"""Stride of the sizes in the first round of a short race."""
-
-PER_SIZE, PER_SIZE_SHORT = 3, 2
-"""Finalists of one size; schedules of one size that come to the second round of a short race."""
 
 
 def run_race(
     runners: Sequence[Runner], sizes: SizeRange, track: Track, jobs: MapJobs
 ) -> tuple[list[int], list[RaceEntry]]:
     """Return a grid that is fine where the best program changes, and the finalists' times on it."""
-    coarse = spaced(sizes, COARSE)
+    coarse = spaced(sizes, EFFORT.coarse_per_octave)
     exploration = Exploration.of(runners, coarse, track, jobs)
     leaders = exploration.leaders()
     exploration.usual(leaders)
     exploration.usual([place for place in range(len(runners)) if place not in leaders])
     flat = exploration.flat()
-    first = exploration.ahead(LEADERS)
+    first = exploration.ahead(EFFORT.leaders)
     exploration.deep(_without(flat, first))
     others = {
         place: [n for n in sizes if n not in first.get(place, ())]
         for place, sizes in exploration.within_reach().items()
     }
-    exploration.deep(_without(flat, others), FORMS)
+    exploration.deep(_without(flat, others), EFFORT.leading_forms)
     exploration.between(flat)
     times = exploration.times
     if not times.best and exploration.stopped:
@@ -106,7 +94,7 @@ def short_race(
     protocol = protocol_of(track.protocols[0])
     simple = [replace(form, protocol=protocol) for form in PLAIN]
     grid = list(sizes.powers())
-    few = sorted({*grid[::FEW], grid[-1]})
+    few = sorted({*grid[:: EFFORT.short_stride], grid[-1]})
     times, known = Times(), Times()
 
     def fit(pairs: Iterable[tuple[int, Variant]]) -> list[tuple[int, Variant]]:
@@ -131,7 +119,7 @@ def short_race(
     run(fit((place, simple[0]) for place in everyone), few)
     own = ((place, form) for place in everyone if (form := runners[place].form) is not None)
     theirs = [form for form in forms if form not in simple] or forms[:1]
-    pairs = fit((*product(leading(PER_SIZE_SHORT) or everyone, theirs), *own))
+    pairs = fit((*product(leading(EFFORT.short_finalists) or everyone, theirs), *own))
     ran = run(pairs, grid)
     ahead = {ranked(times, n, runners)[0] for n in few if n in times.best}
     plain = fit(
@@ -158,8 +146,8 @@ def _finalists(
     for size in sizes:
         best = [
             one
-            for one in ranked(times, size, runners)[:PER_SIZE]
-            if times.of[one][size] <= NEAR * times.best[size]
+            for one in ranked(times, size, runners)[: EFFORT.finalists]
+            if times.of[one][size] <= EFFORT.finalist_ratio * times.best[size]
         ]
         chosen |= dict.fromkeys((*best, *ranked(times, size, runners, baseline=True)[:1]))
     return list(chosen)
@@ -171,22 +159,8 @@ def _finalists(
 # the load of its busiest resource at the bandwidth that the runtime reaches, so it is not compiled
 # for a size at which another program is.
 
-REACH = 1.5
-"""Largest ratio to the best time of a schedule in its usual forms for which other forms are tried;
-these gained up to a third in experiments."""
-
-LEADERS = 2
-"""Schedules of one size that are explored first: what others must beat is known then."""
-
 Forms = Mapping[tuple[int, int], Sequence[Variant]]
 """Variants by schedule and size."""
-
-FLAT = 1.15
-"""Largest ratio of the best time per byte to that of the largest size, from which on bytes alone
-decide: what is good at both ends of such sizes is good between them."""
-
-CLOSE = 1.05
-"""Largest ratio to the best time at one end of such sizes with which a form is timed between."""
 
 
 @dataclass(slots=True)
@@ -276,7 +250,7 @@ class Exploration:
     def flat(self) -> list[int]:
         """Return the sizes between the largest and the least from which on bytes alone decide."""
         rate = [self.times.best.get(n, math.inf) / n for n in self.sizes]
-        steep = [i for i, us in enumerate(rate) if not us <= FLAT * rate[-1]]
+        steep = [i for i, us in enumerate(rate) if not us <= EFFORT.flat_ratio * rate[-1]]
         return list(self.sizes[max(steep, default=-1) + 2 : -1])
 
     def between(self, sizes: Sequence[int]) -> None:
@@ -287,7 +261,8 @@ class Exploration:
         near: dict[int, dict[Variant, None]] = {}
         for end in (self.sizes[first], self.sizes[last]):
             for place, variant in ranked(self.times, end, self.runners):
-                if self.times.of[place, variant][end] <= CLOSE * self._best(place, end):
+                us = self.times.of[place, variant][end]
+                if us <= EFFORT.flat_form_ratio * self._best(place, end):
                     near.setdefault(place, {})[variant] = None
         asked = {place: [n for n in self._open(place) if n in sizes] for place in sorted(near)}
         forms = {(place, n): list(near[place]) for place in asked for n in asked[place]}
@@ -303,7 +278,7 @@ class Exploration:
         for at in range(len(self.sizes)):
             order = sorted(range(len(self.runners)), key=lambda p: (self.floor[p][at], p))
             baselines = [p for p in order if self.runners[p].baseline]
-            chosen |= {*order[:LEADERS], *baselines[:1]}
+            chosen |= {*order[: EFFORT.leaders], *baselines[:1]}
         return sorted(chosen)
 
     def ahead(self, count: int, *, baseline: bool = False) -> dict[int, list[int]]:
@@ -350,14 +325,14 @@ class Exploration:
 
     def _reaches(self, place: int, size: int) -> bool:
         """Return True if a schedule may still be the quickest at a size in another form."""
-        return self._mine(place, size) <= REACH * self.times.best.get(size, 0.0)
+        return self._mine(place, size) <= EFFORT.reach_ratio * self.times.best.get(size, 0.0)
 
     def _open(self, place: int) -> list[int]:
         """Return the sizes at which a schedule can be better than what it must beat."""
         return [
             size
             for size, floor in zip(self.sizes, self.floor[place], strict=True)
-            if GAIN * floor < self._best(place, size)
+            if EFFORT.plan_gain * floor < self._best(place, size)
         ]
 
     def _best(self, place: int, size: int) -> float:

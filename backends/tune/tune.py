@@ -35,6 +35,7 @@ from .asks import (
 from .binary_grid import on_binary_grid
 from .cast_plans import unsaid
 from .choose import rounded, stretches
+from .effort import EFFORT
 from .field import allowed, measured, path, simulated
 from .manifest import TuneResult, entry_of, make_files
 from .options import TuneOptions
@@ -92,30 +93,6 @@ def tune(
     )
     made = make_files(came.entries, plans, collective, options, jobs)
     return entry_of(bound, topology, collective, options, came, plans, made)
-
-
-ENOUGH = 1.03
-"""Largest ratio to the bound at which a repaired old schedule replaces a new one."""
-
-MOST_REASONS = 3
-"""Largest number of reasons listed where there is no schedule."""
-
-CLOSE = 1.05
-"""Largest ratio to the best schedule found without a sketch, at the largest size, with which a
-sketch of the shelf is asked at other sizes."""
-
-ROOM = 1.02
-"""Least ratio of the best schedule found without a sketch to the bound, at the largest size, with
-which sketches of the shelf are asked: they are for bandwidth, and cannot gain more than that."""
-
-SMALL = 10
-"""Divisor of the effort for a question about a small message: its least latency takes longer than
-its load on the bottleneck. What a longer search gains there, by transfers that overlap, is little
-beside the starts of a program: for allreduce on DGX-1, two and four A100 hosts and two of MI250 the
-transfers were the same."""
-
-LARGE = 64 << 20
-"""Bytes of a message from which latencies are small beside the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +192,11 @@ def _from_the_shelf(
     They are asked at the largest size first, and elsewhere if they are good there.
     """
     *others, largest = sizes_of_sketches(options.sizes)
-    if _reached(told, largest, float(ROOM * lower_bound_us(bounds(topology, collective), largest))):
+    if _reached(
+        told,
+        largest,
+        float(EFFORT.sketch_room * lower_bound_us(bounds(topology, collective), largest)),
+    ):
         return {}
     shelf = [s for s in fitting_sketches(topology, collective) if s not in options.sketches]
     if not shelf:
@@ -247,7 +228,7 @@ def _promising(told: Mapping[Ask, Any], shelf: Sequence[Named], size: int) -> se
         sketch
         for sketch in shelf
         if any(
-            _digest(s) not in known and _least_us(s, size) <= CLOSE * best
+            _digest(s) not in known and _least_us(s, size) <= EFFORT.sketch_ratio * best
             for s in schedules.get(sketch, ())
         )
     }
@@ -267,8 +248,9 @@ def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> boo
         return False
     size = question.size
     return any(
-        size >= LARGE
-        and us_per_byte(s) * size <= ENOUGH * lower_bound_us(bounds(topology, s.collective), size)
+        size >= EFFORT.large_bytes
+        and us_per_byte(s) * size
+        <= EFFORT.repaired_ratio * lower_bound_us(bounds(topology, s.collective), size)
         for s in old
     )
 
@@ -276,8 +258,8 @@ def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> boo
 def _shortly(reasons: Sequence[str]) -> str:
     """Return the first few different reasons."""
     different = list(dict.fromkeys(reasons))
-    more = len(different) - MOST_REASONS
-    return "; ".join(different[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+    more = len(different) - EFFORT.reasons
+    return "; ".join(different[: EFFORT.reasons]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _join(found: dict[str, Runner], runner: Runner) -> None:
@@ -310,7 +292,7 @@ def _given(
         "bytes": question.size,
         "sketch": None if sketch is None else sketch.to_json(),
         "one_shot": question.one_shot,
-        "effort": options.effort / (SMALL if small else 1),
+        "effort": options.effort / (EFFORT.small_divisor if small else 1),
         "seconds": options.seconds,
         "seed": options.seed,
     }

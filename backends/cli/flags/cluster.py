@@ -8,7 +8,6 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from . import shared
 from .shared import Flags, flag
-from .values import ranks
 
 LAUNCHERS = ("mpirun", "slurm", "torchrun", "kubernetes")
 RUNTIMES = ("mscclpp", "executor", "msccl", "rccl")
@@ -61,8 +60,8 @@ class VerifyRunFlags(Flags):
     topology: str | None = shared.topology(
         help="the machine (default: the library's); with the times of NCCL's own algorithms"
     )
-    group: shared.Ranks | None = flag(
-        "--group", metavar="R,R", parse=ranks, help="the ranks of -t that ran: 0..3,8..11"
+    group: shared.Ranks | None = shared.of_ranks(
+        "--group", help="the ranks of -t that ran: 0..3,8..11"
     )
     output: str | None = shared.output("a file for the machine with the measured numbers")
     force: bool = shared.force()

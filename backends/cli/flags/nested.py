@@ -9,7 +9,7 @@ from weft.dsl.base.units import parse_bytes
 
 from . import shared
 from .shared import CapableFlags, Flags, NestedVerbs, Ranks, WorkloadFlags, flag
-from .values import ranks, some_of
+from .values import some_of
 
 SHAPE_KINDS = ("torus", "twisted", "circulant")
 """Values of ``topo search --kinds``."""
@@ -27,7 +27,7 @@ class TopoShowFlags(CapableFlags):
     HELP: ClassVar[str] = "one topology in words and numbers"
 
     topology: str = flag(metavar="TOPO", help="a catalogue name, a file, or -")
-    group: Ranks | None = flag("--group", metavar="R,R", parse=ranks, help="only these ranks")
+    group: Ranks | None = shared.of_ranks("--group", help="only these ranks")
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,7 @@ class TopoCalibrateFlags(Flags):
         help="an HTML page: measured, default and fitted times",
     )
     force: bool = shared.force("overwrite the files")
-    group: Ranks | None = flag(
-        "--group", metavar="R,R", parse=ranks, help="the ranks of TOPO that ran: 0..3,8..11"
-    )
+    group: Ranks | None = shared.of_ranks("--group", help="the ranks of TOPO that ran: 0..3,8..11")
     collective: str | None = flag(
         "--collective",
         "-c",
