@@ -28,11 +28,11 @@ from ..check.checks import Check
 from .artefacts import Wanted
 from .choose import EVEN
 from .compared import plan_starts, runtime_times
+from .folder import XML, XmlFiles
 from .library_model import library_choice, library_model, library_runtime
 from .options import TuneOptions
 from .variants import variant_of
 from .work import Stand
-from .xml_files import XML, XmlFiles
 
 SLACK = 1.001
 """Largest ratio between a time in the manifest and the one found again, for rounding."""

@@ -23,7 +23,7 @@ from ..check.checker import check_program, check_xml
 from ..check.checks import Check
 from ..check.findings import Finding, errors
 from ..check.header import sizes_of
-from ..compile.analyses.grains import same_question
+from ..compile.analyses.unroll import same_question
 from ..formats.msccl.read import XmlAlgo
 from ..formats.msccl.read.collective import NAMES, fit
 from ..formats.mscclpp.check import check_plan
@@ -34,7 +34,7 @@ from ..formats.p2p.judge import judge as judge_script
 from ..formats.torch_symm.judge import judge as judge_symm
 from ..formats.torch_symm.read import read_program
 from .claims import Claims
-from .xml_files import XML, XmlFiles
+from .folder import XML, XmlFiles
 
 MOST_EXECUTED = 32
 """Largest number of ranks of MSCCL++ plans that are executed when a library is checked."""

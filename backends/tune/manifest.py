@@ -20,12 +20,12 @@ from weft.synth.time.schedule_time import simulate
 
 from ..compile.source import binary
 from .artefacts import artefacts_of
+from .cast_plans import limits_told
 from .choose import Stretch
 from .compared import plan_starts, remarks, runtime_times
 from .effort import EFFORT
 from .field import Finalists, counted
 from .options import TuneOptions
-from .switches import limits_told
 from .timing import MapJobs, RaceEntry
 
 

@@ -32,15 +32,14 @@ from .asks import (
     fitting_sketches,
     sizes_of_sketches,
 )
-from .binary_grid import on_binary_grid
-from .cast_plans import unsaid
+from .cast_plans import asked_of, left_out, unsaid, why_not
 from .choose import rounded, stretches
 from .effort import EFFORT
 from .field import allowed, measured, path, simulated
 from .manifest import TuneResult, entry_of, make_files
 from .options import TuneOptions
-from .switches import asked_of, left_out, why_not
 from .timing import Interrupted, MapJobs, Runner
+from .work import on_binary_grid
 
 
 def tune(

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from weft.dsl.base.errors import BrokenPlugin, NothingFound, PluginFault, UserError
@@ -24,6 +25,8 @@ from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
+from weft.synth.engines.packing.trees.quantize import halved
+from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import require_valid
 from weft.synth.reductions.allreduce import one_shot_allreduce_from
 from weft.synth.time.calibrated import named_model
@@ -35,9 +38,8 @@ from ..compile.compile import lower_schedule
 from ..compile.passes.scratch import Scratch
 from ..compile.passes.threadblocks import Pairing
 from ..compile.replicate import has_room, replicated
-from ..compile.source import fitted
+from ..compile.source import MOST_GRAINS, binary, fitted
 from ..formats.msccl.emit import require_fit
-from .binary_grid import on_binary_grid
 from .cast_plans import CastTimer, cast_timer, fits_in_place, form_of
 from .effort import EFFORT
 from .variants import COPIES, LONG, SHAPES, SUMS, USUAL_COPIES, Variant
@@ -568,3 +570,24 @@ def clock(given: Mapping[str, Any]) -> list[float | None]:
             us = timer.clock.time_us(size, limit=most, most_operations=EFFORT.finalist_operations)
         found.append(us if us < math.inf else None)
     return found
+
+
+# Rounding of chunk fractions to powers of two, so that common message sizes divide evenly.
+#
+# A file of MSCCL XML is for messages that divide into its chunks; another is passed over in
+# silence. Sizes of messages are round in binary: so a third of a chunk is better off as 341 of 1024
+# grains.
+
+WORTH = (Fraction(101, 100), Fraction(21, 20))
+"""A schedule is rounded to a power of two of grains a chunk: to the fewest with which its time on
+the busiest resource grows at most by the first factor, else by the second."""
+
+
+def on_binary_grid(schedule: Schedule) -> Schedule:
+    """Return the schedule rounded to a power of two of grains per chunk, if that costs little."""
+    collective = schedule.collective.coarsest()
+    if binary(collective.message_chunks // collective.factor, collective.message_chunks):
+        return schedule
+    rate = us_per_byte(schedule)
+    grids = (halved(schedule, MOST_GRAINS, rate * worth) for worth in WORTH)
+    return next((rounded for rounded in grids if rounded is not None), schedule)

@@ -21,7 +21,7 @@ from weft.synth.judge.verify import require_valid
 from weft.synth.repair.best import repairs
 from weft.synth.time.calibrated import DATASHEET
 
-from ...compile.analyses.grains import same_question
+from ...compile.analyses.unroll import same_question
 from ...tune.options import Warm, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune

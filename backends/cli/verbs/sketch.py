@@ -15,7 +15,7 @@ from weft.dsl.language.parse import parse
 
 from ..flags.nested import SketchFmtFlags, SketchImportFlags, SketchShowFlags
 from ..flags.shared import Flags
-from ..inputs.sketch_import import import_sketch
+from ..inputs.sketches import import_sketch
 from ..nouns.noun import FileKind
 from ..nouns.subjects import read_subject
 from ..output.console import Console, columns

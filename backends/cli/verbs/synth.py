@@ -32,8 +32,7 @@ from ..nouns.streams import require_holdable
 from ..output.console import Console
 from ..output.exit_codes import Exit
 from ..output.outputs import check_file_output, check_folder_output, check_log
-from ..output.progress import Progress, finishing, watching
-from ..output.search_log import SearchLog
+from ..output.progress import Progress, SearchLog, finishing, watching
 from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:

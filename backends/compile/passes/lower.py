@@ -33,10 +33,9 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import WIDE, Aliases
 
 from ..analyses.flow import INPUT, NONE, OUTPUT, Flow, LocalOps, Messages
-from ..analyses.grains import schedule_in_grains
 from ..analyses.landing import Slots, contended, same_as_before, unfused
 from ..analyses.planned import Order, planned
-from ..analyses.unroll import unrolled
+from ..analyses.unroll import schedule_in_grains, unrolled
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
