@@ -42,7 +42,6 @@ LARGEST = 1 << 30
 
 
 def run(args: BenchFlags, console: Console) -> int:
-    """Prove the plans, run them in turns, compare."""
     if args.on == "nccl" and (missing := unusable(0)):
         raise missing
     with telling(console, "Running") as tell:

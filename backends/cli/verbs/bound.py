@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 def run(args: BoundFlags, console: Console) -> int:
-    """Print the bounds and why they hold."""
     topology, collective, size = _problem(args)
     check_connected(topology, collective)
     bound = bounds(topology, collective)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def run(args: CacheListFlags, console: Console) -> int:
-    """Print the size of the cache; with ``clear`` remove its entries."""
     folder = Path(args.cache) if args.cache else default_folder()
     if args.cache and not folder.is_dir():
         raise UserError("no such folder", where=args.cache)

@@ -11,7 +11,6 @@ from ..output.exit_codes import Exit
 
 
 def run(args: CheckFlags, console: Console) -> int:
-    """Run the checks for the kind of the file."""
     subject = read_subject(args.file, also=(FileKind.STREAM,))
     if not subject.noun.asks_collective:
         refuse_collective(args, subject)

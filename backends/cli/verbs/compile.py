@@ -36,7 +36,6 @@ USUAL_NODE = 8
 
 
 def run(args: CompileFlags, console: Console) -> int:
-    """Lower, check, emit, execute, write."""
     backend = format_named(args.to, "--to")
     if backend.several:
         check_prefix_output(args, console)

@@ -16,7 +16,6 @@ from ..output.exit_codes import Exit
 
 
 def run(args: CompletionFlags, console: Console) -> int:
-    """Print the script, or for a line one candidate a line."""
     if args.line is None:
         script = SCRIPTS[args.shell]
         console.result(script.rstrip(), {"status": "ok", "shell": args.shell, "script": script})

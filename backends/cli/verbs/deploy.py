@@ -29,7 +29,6 @@ NAMES = {
 
 
 def run(args: DeployFlags, console: Console) -> int:
-    """Print the guide, and write its files."""
     if not is_library(args.library):
         raise UserError(
             "no library is there",

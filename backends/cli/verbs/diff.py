@@ -19,7 +19,6 @@ WIDEST = 30
 
 
 def run(args: DiffFlags, console: Console) -> int:
-    """Compare two files; the exit code says whether they are equal."""
     if args.before == args.after == "-":
         raise UserError("one of the two can come from stdin", where="-")
     before, after = (

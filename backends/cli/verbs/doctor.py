@@ -60,7 +60,6 @@ class Diagnosis:
 
 
 def run(args: DoctorFlags, console: Console) -> int:
-    """Check all dependencies, importing as few as possible, and print the report."""
     if args.machine is not None:
         return _advise(args, console)
     if args.framework is not None:

@@ -40,7 +40,6 @@ DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
 
 
 def run(args: ExplainFlags, console: Console) -> int:
-    """Explain a sketch or a schedule."""
     given = (args.topology, args.group, args.collective, args.root, args.roots, args.sketch)
     if args.file is not None:
         if any(one is not None for one in given):

@@ -33,7 +33,6 @@ _SHOWN = 8
 
 
 def run(args: FailuresFlags, console: Console) -> int:
-    """Rank the failures and print the table."""
     if args.size is not None and args.size.low != args.size.high:
         raise UserError("failures are ranked at one size", where="--size", hint="--size 1MiB")
     if args.worst is not None and not args.synth:

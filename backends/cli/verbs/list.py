@@ -17,7 +17,6 @@ from ..output.exit_codes import Exit
 
 
 def run(args: ListFlags, console: Console) -> int:
-    """Print one line per registered name, or per classic algorithm."""
     if args.options and args.kind in REGISTRIES:
         return _options(REGISTRIES[args.kind], console)
     if args.kind == "algorithms":

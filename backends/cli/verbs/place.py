@@ -21,7 +21,6 @@ from ..output.exit_codes import Exit
 
 
 def run(args: PlaceFlags, console: Console) -> int:
-    """Rank all placements."""
     machine = machine_of_workload(args.topology, console)
     workload = workload_at(args.workload, args, machine)
     axes = _axes(args.axes or (), workload)

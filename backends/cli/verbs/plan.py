@@ -25,7 +25,6 @@ from ..output.outputs import check_file_output
 
 
 def run(args: PlanFlags, console: Console) -> int:
-    """Plan one workload, or shift several."""
     if len(args.workloads) > 1 and not args.shift:
         raise UserError(
             f"{len(args.workloads)} workloads are several jobs",

@@ -26,7 +26,6 @@ from ..output.stages import telling
 
 
 def run(args: ProfileFlags, console: Console) -> int:
-    """Measure on existing ranks, or on ranks started here, and write the topology."""
     started = time.monotonic()
     family_medium(args.family)  # an unknown one is refused before anything is measured
     effort = ProbeLimits(seconds=args.time)

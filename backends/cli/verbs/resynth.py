@@ -22,7 +22,7 @@ from weft.synth.repair.best import repairs
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.unroll import same_question
-from ...tune.options import Warm, timing_of
+from ...tune.options import Warm, provenance, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune
 from ...tune.variants import variant_of
@@ -31,7 +31,7 @@ from ..inputs.inputs import named_down
 from ..inputs.models import timed_machine
 from ..output.console import Console
 from ..work.tuning import TuningPool, check_library_output
-from .tune import finish, options_of, provenance
+from .tune import finish, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,6 @@ MOST_ORDERED = 2
 
 
 def run(args: ResynthFlags, console: Console) -> int:
-    """Repair the old plans, tune again with them in the race, print the losses."""
     check_library_output(args)
     old = read_library(args.library)
     old = replace(old, topology=timed_machine(old.topology, args))
@@ -80,14 +79,12 @@ def run(args: ResynthFlags, console: Console) -> int:
         topology=left.topology,
         timing=timing_of(options),
         tuned=tuple(m.tuned for m in made),
-        provenance=(
-            {
-                **provenance(args),
-                "resynth_of": old.name,
-                "down": [down.name for down in left.downs],
-                "survivors": list(left.survivors),
-            }
-        ),
+        provenance={
+            **provenance(options, args.sketch),
+            "resynth_of": old.name,
+            "down": [down.name for down in left.downs],
+            "survivors": list(left.survivors),
+        },
     )
     pairs = list(zip(old.tuned, library.tuned, strict=False))  # fewer where interrupted
     losses = {after.name: _losses(before, after) for before, after in pairs}

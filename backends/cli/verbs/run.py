@@ -27,7 +27,6 @@ from ..output.stages import telling
 
 
 def run(args: RunFlags, console: Console) -> int:
-    """Check a file, execute it, compare the result with the definition."""
     started = time.monotonic()
     subject = read_subject(args.file)
     if args.on != "numpy" or subject.is_script:

@@ -22,7 +22,6 @@ from ..output.outputs import check_file_output
 
 
 def run(args: ShowFlags, console: Console) -> int:
-    """Print it, or write it."""
     for name, flag, formats in _ONLY:
         if args.given((name,)) and args.format not in formats:
             raise UserError(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def run(args: SimulateFlags, console: Console) -> int:
-    """Print one line per size."""
     subject = read_subject(args.file)
     timed = subject.noun.timed(subject, args)
     size: SizeRange | None = args.size or timed.sizes

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def run(args: Flags, console: Console) -> int:
-    """List, show, format or import."""
     if isinstance(args, SketchImportFlags):
         return import_sketch(args, console)
     if not isinstance(args, SketchShowFlags | SketchFmtFlags):

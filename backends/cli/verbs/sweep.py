@@ -43,7 +43,6 @@ ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
 
 def run(args: SweepFlags, console: Console) -> int:
-    """Read the list, run the open jobs, write their results, print the table."""
     if args.cluster and args.jobs:
         raise UserError(
             "--jobs is for this machine",

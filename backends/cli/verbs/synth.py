@@ -45,7 +45,6 @@ NEARLY = 1 + Fraction(1, 10**6)
 
 
 def run(args: SynthFlags, console: Console) -> int:
-    """Solve, verify, print the table, write the files."""
     if args.stream:
         from ..work.stream_search import synth_stream  # the engine greedy
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def run(args: Flags, console: Console) -> int:
-    """List, show or import."""
     match args:
         case TopoShowFlags():
             topology = read_topology(args.topology)

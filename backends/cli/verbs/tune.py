@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft import __version__
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_folder
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -26,7 +25,7 @@ from ...tune.folder import texts_of
 from ...tune.library_model import library_model
 from ...tune.manifest import TuneResult, stem_of
 from ...tune.measure import Measuring
-from ...tune.options import TuneOptions, timing_of
+from ...tune.options import TuneOptions, provenance, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune
 from ..flags.search import PLACES, TuneFlags, TuningFlags
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 
 def run(args: TuneFlags, console: Console) -> int:
-    """Tune every collective, print the plans, write the library."""
     check_library_output(args)
     topology, collectives = _read(args, console)
     topology = timed_machine(topology, args)
@@ -74,7 +72,7 @@ def run(args: TuneFlags, console: Console) -> int:
         args.sizes.high,
         timing_of(options),
         tuple(m.tuned for m in made),
-        provenance(args),
+        provenance(options, args.sketch),
     )
     return finish(library, [m.files for m in made], args, console, pool)
 
@@ -194,18 +192,6 @@ def _sketch(text: str, topology: Topology) -> Named:
 
     name, arguments = split_arguments(text)
     return Named(name, text_on_machine(name, arguments, topology), tuple(arguments.items()))
-
-
-def provenance(args: TuningFlags) -> dict[str, Any]:
-    """Return the inputs from which the library can be made again."""
-    return {
-        "weft": __version__,
-        "seed": args.seed,
-        "effort_per_question": args.effort,
-        **({} if args.time is None else {"cut_off_s": args.time}),
-        "sketches": list(args.sketch),
-        "engines": list(args.engine),
-    }
 
 
 def finish(

@@ -22,7 +22,6 @@ ENVIRONMENT = "NCCL_TUNER_PLUGIN=/path/to/libnccl-tuner-example.so NCCL_TUNER_CO
 
 
 def run(args: TunerFlags, console: Console) -> int:
-    """Read the runs, choose, and write the file."""
     check_file_output(args, console)
     times = []
     for text in args.files:

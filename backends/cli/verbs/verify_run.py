@@ -50,7 +50,6 @@ class _Read:
 
 
 def run(args: VerifyRunFlags, console: Console) -> int:
-    """Read the logs, judge, compare, and write the measured machine."""
     check_file_output(args, console)
     library = _library(args)
     topology = _machine(args, library)

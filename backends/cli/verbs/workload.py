@@ -11,7 +11,6 @@ from ..output.exit_codes import Exit
 
 
 def run(args: WorkloadShowFlags, console: Console) -> int:
-    """Show it."""
     machine = None if args.topology is None else read_topology(args.topology)
     workload = workload_at(args.workload, args, machine)
     console.result(workload_text(workload), {"status": "ok", **workload_facts(workload)})
