@@ -28,8 +28,7 @@ from weft.dsl.nouns.workload import Workload
 from ..cli.flags.shared import SEVERAL, Flags
 from ..cli.frame.entry import run_verb
 from ..cli.frame.parser import VerbParser, flags_of
-from ..cli.output.console import Console
-from ..cli.output.exit_codes import Exit
+from ..cli.output.console import Console, Exit
 from .arguments import Machine, Movement, Size
 
 File: TypeAlias = str | PathLike[str]

@@ -28,8 +28,7 @@ from weft.dsl.base.errors import (
 )
 from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 
-from ..output.console import Console, stdout_errors
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, stdout_errors
 from ..output.outputs import require_inputs_kept
 from .defaults import with_defaults
 from .parser import build_parser, flags_of, other_verbs, verb_of

@@ -23,8 +23,7 @@ from weft.dsl.nouns.topology import Topology
 from ...check.checks import Check
 from ..flags.nested import SketchImportFlags
 from ..flags.values import split_arguments
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output
 from .foreign import machine_with, name_of, parse_sketch
 from .machines import facts_of, machine_line, read_topology

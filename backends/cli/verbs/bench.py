@@ -27,8 +27,7 @@ from ..flags.machines import BenchFlags
 from ..inputs.machines import read_topology
 from ..nouns.scripts import format_on, require_runtime, script_text
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.stages import telling
 from ..work.lowering import source_of
 

@@ -17,8 +17,7 @@ from ..flags.search import BoundFlags
 from ..inputs.inputs import message_note, read_problem
 from ..nouns.noun import FileKind
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:

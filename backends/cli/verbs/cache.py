@@ -12,8 +12,7 @@ from weft.dsl.base.units import format_bytes
 from ...jobs.fingerprint import fingerprint
 from ...sweep.cache import default_folder, entries, remove
 from ..flags.nested import CacheClearFlags, CacheListFlags
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
     from ...sweep.cache import CacheEntry

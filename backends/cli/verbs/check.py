@@ -6,8 +6,7 @@ from ...check.checks import checks_text, verdict_text
 from ..flags.files import CheckFlags
 from ..nouns.noun import FileKind, refuse_collective
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def run(args: CheckFlags, console: Console) -> int:

@@ -11,8 +11,7 @@ from weft.dsl.base.registry import BACKENDS, ENGINES, PASSES
 
 from ..flags.machines import CompletionFlags
 from ..frame.parser import VerbParser, build_parser, other_verbs
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def run(args: CompletionFlags, console: Console) -> int:

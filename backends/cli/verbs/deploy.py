@@ -14,8 +14,7 @@ from ...deploy.launchers import HOSTS, assigned
 from ...deploy.settings import loaders_of
 from ..flags.cluster import DeployFlags
 from ..inputs.machines import is_library
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.outputs import require_writable
 
 SETTINGS, GUIDE = "weft.env", "guide.txt"

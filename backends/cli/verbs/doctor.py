@@ -18,8 +18,7 @@ from ...ranks.starters import mpiexec
 from ..flags.machines import DoctorFlags
 from ..frame.defaults import defaults_words
 from ..frame.parser import VERBS as OURS
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from .list import describe
 
 NEEDED = {

@@ -27,8 +27,7 @@ from ..inputs.inputs import read_problem
 from ..inputs.sketches import read_sketch
 from ..nouns.noun import FileKind
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective

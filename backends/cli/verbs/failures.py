@@ -19,8 +19,7 @@ from ...report.model_numbers import program_starts, schedule_remark
 from ...report.points import algbw
 from ..flags.search import WORST, FailuresFlags
 from ..inputs.inputs import read_problem
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.progress import watching
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from weft.dsl.base.spec import needed_options, option_texts, options_of, text_of
 from weft.dsl.base.tables import table
 
 from ..flags.machines import ListFlags
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 
 
 def run(args: ListFlags, console: Console) -> int:

@@ -16,8 +16,7 @@ from ...report.placement_text import placement_facts, placement_text
 from ..flags.search import PlaceFlags
 from ..inputs.machines import machine_line
 from ..inputs.workloads import machine_of_workload, workload_at
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def run(args: PlaceFlags, console: Console) -> int:

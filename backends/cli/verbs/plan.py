@@ -19,8 +19,7 @@ from weft.synth.ordering.plan import graph_of, plan_in_time
 from ...report.plan_text import plan_facts, plan_text
 from ..flags.search import PlanFlags
 from ..inputs.workloads import machine_of_workload, workload_at
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output
 
 

@@ -19,8 +19,7 @@ from ...ranks.nccl import unusable
 from ...ranks.profile.model import ProbeLimits
 from ..flags.machines import RANKS, ProfileFlags
 from ..inputs.machines import facts_of, machine_line
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output
 from ..output.stages import telling
 

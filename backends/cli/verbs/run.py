@@ -21,8 +21,7 @@ from ...formats.format import (
 from ..flags.files import LOWERING, RunFlags
 from ..nouns.noun import FileKind, Subject, asked_of, refuse_collective
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.stages import telling
 
 

@@ -16,8 +16,7 @@ from ..nouns.folder_text import folder_text
 from ..nouns.noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
 from ..nouns.program_noun import ProgramNoun
 from ..nouns.subjects import is_plain_folder, read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output
 
 

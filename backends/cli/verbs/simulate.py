@@ -10,8 +10,7 @@ from weft.synth.bounds import bounds, lower_bound_us
 
 from ..flags.files import SimulateFlags
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
     from weft.synth.time.schedule_time import SimulatedTime

@@ -18,8 +18,7 @@ from ..flags.shared import Flags
 from ..inputs.sketches import import_sketch
 from ..nouns.noun import FileKind
 from ..nouns.subjects import read_subject
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 
 if TYPE_CHECKING:
     from weft.dsl.language.ast import SketchTree

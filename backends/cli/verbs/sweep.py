@@ -21,8 +21,7 @@ from ...sweep.cache import Cache, default_folder
 from ...sweep.folder import opened
 from ...sweep.run import run as sweep
 from ..flags.search import SweepFlags
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.progress import finishing, interruptible, live_line
 from ..work.sweep_axes import SweepPlan, plan_of, questions_of
 

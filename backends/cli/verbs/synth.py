@@ -29,8 +29,7 @@ from ..flags.search import SynthFlags
 from ..inputs.inputs import make_problem, message_note, read_problem
 from ..inputs.machines import machine_line
 from ..nouns.streams import require_holdable
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output, check_folder_output, check_log
 from ..output.progress import Progress, SearchLog, finishing, watching
 from ..work.relay_hint import relay_hint

@@ -35,8 +35,7 @@ from ..inputs.inputs import read_problem, takes_root
 from ..inputs.libraries import assumed_of, library_facts, recipes, tables
 from ..inputs.machines import machine_line
 from ..inputs.models import chosen_model, timed_machine
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.progress import finishing
 from ..work.tuning import TuningPool, check_library_output, replaceable
 

@@ -33,8 +33,7 @@ from ...tune.nccl_settings import LIMITS, NcclSettings
 from ..flags.cluster import VerifyRunFlags
 from ..inputs.inputs import restricted
 from ..inputs.machines import facts_of, is_library, read_topology
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.outputs import check_file_output
 from ..work.calibration import require_machine
 

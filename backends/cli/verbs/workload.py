@@ -6,8 +6,7 @@ from ...report.workload_text import workload_facts, workload_text
 from ..flags.nested import WorkloadShowFlags
 from ..inputs.machines import read_topology
 from ..inputs.workloads import workload_at
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def run(args: WorkloadShowFlags, console: Console) -> int:

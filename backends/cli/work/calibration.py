@@ -24,8 +24,7 @@ from ...report.html.page import render
 from ..flags.nested import TopoCalibrateFlags
 from ..inputs.inputs import restricted
 from ..inputs.machines import facts_of, machine_line, read_topology
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.outputs import check_file, check_file_output
 from ..output.stages import telling
 

@@ -23,8 +23,7 @@ from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlan, JointPlanner
 from ...report.joint_text import joint_facts, joint_text
 from ..flags.search import ORDER_EFFORT, PlanFlags
 from ..inputs.machines import machine_line
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output, check_folder
 
 MERGED = "plan.json"

@@ -11,8 +11,7 @@ from weft.synth.joint.shapes import ranked_shapes
 from ...report.shapes_text import shapes_facts, shapes_text
 from ..flags.nested import TopoSearchFlags
 from ..inputs.workloads import workload_at
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def search(args: TopoSearchFlags, console: Console) -> int:

@@ -17,7 +17,7 @@ import pytest
 from command import Weft
 from until import HANGS
 
-from weft.backends.cli.output.exit_codes import Exit
+from weft.backends.cli.output.console import Exit
 from weft.backends.cli.verbs.synth import ranges
 from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import UserError
