@@ -123,7 +123,6 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
 
 @kept(most=8)
 def _unrolled(schedule: Schedule, segments: int) -> Schedule:
-    """Return the schedule in segments; the same object for all its variants."""
     return unrolled(schedule, segments)
 
 

@@ -108,7 +108,6 @@ def slurm_line(job: LaunchJob) -> str:
 
 
 def _sized(job: LaunchJob) -> tuple[str, ...]:
-    """Return Slurm's options for the size of a job."""
     gpus = (f"--ntasks-per-node={job.gpus}", f"--gpus-per-node={job.gpus}")
     return (f"--nodes={job.hosts}", *gpus, f"--cpus-per-task={CORES}")
 

@@ -388,7 +388,6 @@ class Format:
         )
 
     def _require_good(self, text: str, program: Program, target: str) -> None:
-        """Judge an emitted text, as far as the format can."""
         from ..check.checker import check_program
 
         if not self._has("findings"):

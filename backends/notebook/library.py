@@ -108,7 +108,6 @@ def tune(
 
 
 def _asked(collectives: Movement | Iterable[Movement], machine: Topology) -> list[Collective]:
-    """Return the collectives on the machine's ranks."""
     several = isinstance(collectives, Iterable) and not isinstance(collectives, str)
     asked: Any = collectives if several else [collectives]
     found = [collective_of(one, machine.ranks) for one in asked]

@@ -283,7 +283,6 @@ def _answer(verb: str, given: Sequence[Any], options: Mapping[str, Any]) -> Answ
 
 
 def _option(spec: Mapping[str, Any], name: str, value: Any, folder: str) -> Iterator[str]:
-    """Yield the words of an option; none for None and False."""
     flag = spec["names"][-1]
     if isinstance(value, bool) and spec["spec"].get("action") == "store_true":
         yield from [flag] * value

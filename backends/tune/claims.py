@@ -75,7 +75,6 @@ class Claims:
     # --- bounds -----------------------------------------------------------------------------------
 
     def _bound(self) -> Iterator[str]:
-        """Yield the parts of the bound that are not as found again, certificates included."""
         found = json.loads(json.dumps(self._known.to_json()))
         for key, said, right in _different({"reach": [], **self.one.bound}, found, "bound"):
             yield f"{key} is {_short(said)} in the manifest, {_short(right)} found again"
@@ -189,7 +188,6 @@ class Claims:
                 )
 
     def _runtime(self) -> Iterator[str]:
-        """Yield what is not so of the programs that the runtime has itself."""
         one, own = self.one, None
         if self.simulated:
             own = runtime_times(self.library.topology, one.collective, one.grid, self._options())

@@ -161,7 +161,6 @@ def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Seq
 
 
 def _require_result(plan: ExecutionPlan, collective: Collective) -> None:
-    """Require of a proved plan that it computes the collective."""
     done = run_plan(plan, collective.coarsest().in_grains(), orders=2)
     if not done.ok:
         raise CheckFailed(f"it does not achieve {collective}: {done.detail}")

@@ -134,7 +134,6 @@ def entry_of(
 
 
 def _engine(entry: RaceEntry) -> str:
-    """Return the engine that found an entry's schedule, without its options."""
     known = entry.runner.schedule.provenance
     return str(known.get("found_by") or known.get("engine", "")).partition("{")[0]
 

@@ -269,7 +269,6 @@ class Exploration:
         self._round(asked, deep=True, forms=forms, wide=False)
 
     def _forms(self, size: int) -> list[Variant]:
-        """Return the forms timed at a size, of all schedules, the best first."""
         return list(dict.fromkeys(v for _, v in ranked(self.times, size, self.runners)))
 
     def leaders(self) -> list[int]:

@@ -255,7 +255,6 @@ def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> boo
 
 
 def _shortly(reasons: Sequence[str]) -> str:
-    """Return the first few different reasons."""
     different = list(dict.fromkeys(reasons))
     more = len(different) - EFFORT.reasons
     return "; ".join(different[: EFFORT.reasons]) + (f"; and {more} more" if more > 0 else "")

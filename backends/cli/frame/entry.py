@@ -130,7 +130,6 @@ def _teller(console: Console) -> Callable[[PluginWarning], None]:
 
 
 def _ending(error: BaseException, arguments: list[str], console: Console) -> int:
-    """Report an exception that stopped a verb, and return the exit code."""
     try:
         return _report(error, arguments, console)
     except (OSError, UserError):  # the output streams are closed

@@ -207,7 +207,6 @@ SAID = (
 
 
 def _json_kind(data: Any, where: str) -> FileKind:
-    """Return the kind of JSON whose key ``weft`` is missing or unknown."""
     if not isinstance(data, dict) or "weft" not in data:
         if looks_like_sketch(data):
             from weft.dsl.importers.recognized import IMPORT_SKETCH  # all importers: 50 ms

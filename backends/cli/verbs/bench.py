@@ -136,7 +136,6 @@ def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
 def _predictions(
     plans: list[tuple[Contestant, Script]], bench: Bench, args: BenchFlags
 ) -> dict[str, Predict]:
-    """Return the predictions by contestant; none without a topology."""
     if not args.topology:
         return {}
     machine = read_topology(args.topology)

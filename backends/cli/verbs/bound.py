@@ -61,7 +61,6 @@ def run(args: BoundFlags, console: Console) -> int:
 
 
 def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
-    """Return the machine, the collective and the sizes that the options or a schedule state."""
     if args.file is None:
         missing = [
             flag

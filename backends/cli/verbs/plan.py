@@ -98,7 +98,6 @@ def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
 
 
 def _shift(args: PlanFlags, plans: Sequence[WorkloadPlan], console: Console) -> int:
-    """Print the shifts of several jobs."""
     if len(plans) < 2:
         raise UserError("one job has nobody to give way to", hint="name two workloads or more")
     if args.output is not None:

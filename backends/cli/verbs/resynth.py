@@ -135,7 +135,6 @@ def _tuned(
     options: TuneOptions,
     console: Console,
 ) -> tuple[list[TuneResult], TuningPool]:
-    """Return the tuning result of every collective, and the pool that ran the jobs."""
     # Forms for another runtime may exceed the limits of this one: then all forms race.
     alike = options.measuring or _clock(old.timing) == _clock(timing_of(options))
     made = []
@@ -170,7 +169,6 @@ def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, .
 
 
 def _still(collective: Collective, left: Degraded) -> Collective:
-    """Return the collective of the remaining ranks."""
     if not left.dead_ranks:
         return collective
     if collective.kind is Kind.CUSTOM:

@@ -85,7 +85,6 @@ def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionR
 def _compiled(
     subject: Subject, format: Format, args: RunFlags, tell: ProgressCallback
 ) -> tuple[str, Collective]:
-    """Return the artefact compiled from the input, and the collective it must achieve."""
     if subject.compiled_form is None:
         raise UserError(
             f"expected a schedule, an algorithm or a program, got {an(subject.kind)}",

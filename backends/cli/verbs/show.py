@@ -66,7 +66,6 @@ def _require_text_file(args: ShowFlags, console: Console) -> None:
 
 
 def _told(args: ShowFlags, console: Console, text: str, data: dict[str, Any]) -> int:
-    """Print a text, or write it to the file asked for."""
     if args.output in (None, "-"):
         console.result(text, data)
     else:

@@ -252,7 +252,6 @@ def _proof(point: Point) -> str:
 def _write(
     args: SynthFlags, problem: Problem, points: tuple[Point, ...], console: Console
 ) -> list[str | None]:
-    """Write the schedules; return the path of each point's file."""
     from pathlib import Path
 
     if args.output is None:

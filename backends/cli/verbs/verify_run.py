@@ -94,7 +94,6 @@ def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
 
 
 def _one(text: str, path: str, console: Console) -> _Read:
-    """Read a text as a table, a log, or both."""
     log = read_log(text)
     table_there = looks_like_nccl_tests(text)
     if not table_there and not log.lines:
@@ -129,7 +128,6 @@ def _judged(
 
 
 def _times(judged: Sequence[_Read], asked: Predictions, console: Console) -> list[MeasuredTime]:
-    """Return the times of which it is known what ran."""
     times: list[MeasuredTime] = []
     for one in judged:
         if one.run is None or not one.run.warm or one.run.kind is None:

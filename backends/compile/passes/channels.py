@@ -166,7 +166,6 @@ def _peer_group(src: Ints, dst: Ints, ranks: int, limit: int) -> Ints:
 
 
 def _degree(src: Ints, dst: Ints, ranks: int) -> int:
-    """Return the most peers of a rank on one side."""
     pairs = distinct_values(src * ranks + dst)
     return int(max(np.bincount(pairs // ranks).max(), np.bincount(pairs % ranks).max()))
 

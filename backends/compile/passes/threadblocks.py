@@ -217,7 +217,6 @@ def _fitting(partner: Ints, ends: _BlockEnds, whole: Bools, pair_all: bool, most
 
 
 def _longest(partner: Ints, ends: _BlockEnds) -> int:
-    """Return the length of the block that is in use longest, as blocks are paired now."""
     i = np.flatnonzero(partner != NONE)
     alone = (ends.closes - ends.opens).max(initial=0)
     return int(max(alone, ends.spans(i, partner[i]).max(initial=0)))

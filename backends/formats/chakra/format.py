@@ -311,7 +311,6 @@ def _workload(tags: Mapping[int, str], collective: Collective, type: int) -> dic
 
 
 def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
-    """Return the graph of one set."""
     missing = _first_missing(traces)
     if missing is not None:
         raise BadFile(

@@ -96,7 +96,6 @@ class GoalFile(MessageFormat):
         return self.proved(request, goal_text(graph, units, notes), [planned], tell, remarks)
 
     def _require_fit(self, graph: MessageGraph, request: Request) -> None:
-        """Refuse what the numbers of the file cannot say."""
         largest = max((node.bytes for _, _, node in graph.nodes()), default=0)
         if largest > LARGEST:
             pieces = max(1, request.segments, getattr(request.noun, "segments", 1))
@@ -325,7 +324,6 @@ def _statements(text: str, where: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _statement(own: _RankText, line: str, units: int, where: str) -> None:
-    """Read a line inside a rank."""
     if line.startswith("//"):
         if places := _PLACES.fullmatch(line, 2):
             own.places[places["label"]] = places["places"]
@@ -344,7 +342,6 @@ def _statement(own: _RankText, line: str, units: int, where: str) -> None:
 
 
 def _operation_in(own: _RankText, line: str, units: int, where: str) -> None:
-    """Read an operation."""
     found = _OPERATION.fullmatch(line)
     if found is None or (found["op"] and (found["op"] == "send") != (found["way"] == "to")):
         behind = _OPERATION.fullmatch(line.partition("/")[0]) if "/" in line else None
@@ -367,7 +364,6 @@ def _operation_in(own: _RankText, line: str, units: int, where: str) -> None:
 
 
 def _node(found: re.Match[str], places: list[tuple[str, str]], units: int, where: str) -> GraphNode:
-    """Return the node of an operation."""
     inputs, outputs = (tuple(int(at) for one, at in places if one == kind) for kind in "io")
     if found["op"] is None:
         ps = _number(found["time"], MOST_TIME, where) * 10**6 // units
@@ -392,7 +388,6 @@ def _node(found: re.Match[str], places: list[tuple[str, str]], units: int, where
 
 
 def _number(digits: str, most: int, where: str) -> int:
-    """Return a number of a text."""
     if len(digits) > 20 or int(digits) > most:
         raise BadFile(f"expected a number up to {most}, got {digits[:24]}", where=where)
     return int(digits)

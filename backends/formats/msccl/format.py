@@ -166,7 +166,6 @@ def _read(text: str, where: str) -> XmlAlgo:
 def _findings(
     algo: XmlAlgo, target: str | None, collective: Collective | None = None
 ) -> Sequence[Finding]:
-    """Return the findings of the program checker."""
     from ...check.checker import check_xml
 
     return check_xml(algo, target, collective)

@@ -213,7 +213,6 @@ def _findings(plan: ExecutionPlan) -> Sequence[Finding]:
 def _executed(
     plan: ExecutionPlan, request: ExecutionRequest, tell: ProgressCallback = silent
 ) -> Execution:
-    """Run a plan in the interpreter."""
     from .interpret import run_plan
 
     return run_plan(

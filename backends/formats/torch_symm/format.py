@@ -192,7 +192,6 @@ class TorchSymm(Format):
         )
 
     def _require_vllm(self, kind: Kind) -> None:
-        """Require an allreduce where the class for vLLM is wanted."""
         if self.vllm and kind is not Kind.ALLREDUCE:
             raise UserError(
                 f"vLLM's custom allreduce is no {kind}",
