@@ -71,14 +71,7 @@ class MscclppJson(Format):
         if asked.target:
             raise UserError("a plan is for MSCCL++; --target is for MSCCL XML", where=where)
         plan = self.read(text, where)
-        blocks = max((len(g.blocks) for g in plan.gpus), default=0)
-        size = ", ".join(
-            (
-                f"{plan.collective} on {count(len(plan.gpus), 'rank')}",
-                f"at most {count(blocks, 'thread block')} per rank",
-                count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
-            )
-        )
+        size = f"{plan.collective} on {count(len(plan.gpus), 'rank')}, {size_of(plan)}"
         wanted = _asked(asked, plan)
         checks = [Check("form", True, size), *of_findings(_findings(plan), GOOD)]
         return [*checks, _result(plan, wanted)] if all(c.ok for c in checks) else checks
@@ -186,6 +179,13 @@ class MscclppJson(Format):
 
     def checked(self, target: str) -> str:
         return "program and plan"
+
+
+def size_of(plan: ExecutionPlan) -> str:
+    """``at most 4 thread blocks per rank, 96 operations``."""
+    blocks = count(max((len(g.blocks) for g in plan.gpus), default=0), "thread block")
+    ops = sum(len(b.ops) for g in plan.gpus for b in g.blocks)
+    return f"at most {blocks} per rank, {count(ops, 'operation')}"
 
 
 def steps(plan: ExecutionPlan) -> int:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
-from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.parts import Medium
@@ -76,12 +75,15 @@ class TorchSymm(Format):
         The file is not executed, but what weft writes for its program: where its code is another,
         a finding says that it is not judged, and the plan alone is executed.
         """
+        from ..mscclpp.format import size_of
         from .judge import judge, own_text
 
         if asked.target:
             raise UserError("--target is for MSCCL XML", where=where)
         program, found = judge(text, where)
-        checks = [Check("form", True, _size(program)), *of_findings(found, GOOD)]
+        plan, more = program.plan, ", specialised" if program.specialised else ""
+        size = f"{program.collective}, {size_of(plan)}, {plan.protocol}{more}"
+        checks = [Check("form", True, size), *of_findings(found, GOOD)]
         if all(c.ok for c in checks):
             request = ExecutionRequest(("int64",), interleavings=6)
             edited = any(one.check == "code" for one in found)
@@ -269,16 +271,3 @@ def _executed(
     )
     told = f"by the plan interpreter: {done.detail}; {ran.detail}"
     return Execution(ran.ok, told if ran.ok else ran.detail)
-
-
-def _size(program: SymmProgram) -> str:
-    plan = program.plan
-    blocks = max((len(g.blocks) for g in plan.gpus), default=0)
-    return ", ".join(
-        (
-            f"{program.collective}",
-            f"at most {count(blocks, 'thread block')} per rank",
-            count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
-            f"{plan.protocol}{', specialised' if program.specialised else ''}",
-        )
-    )
