@@ -22,15 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept_workers")]
 
 DATASHEET = ("--model", "datasheet")
 QUICK = (
-    "-e",
-    "packing",
-    "--protocols",
-    "Simple",
-    "--effort",
-    "0.5",
-    "-q",
-    "--jobs",
-    "1",
+    *"-e packing --protocols Simple --effort 0.5 -q --jobs 1".split(),
     *DATASHEET,
 )
 
@@ -99,11 +91,7 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
                 "--down",
                 "gpu0-gpu1",
                 *quick,
-                "--target",
-                "msccl",
-                "--to",
-                "msccl-xml",
-                "-o",
+                *"--target msccl --to msccl-xml -o".split(),
                 new,
                 "-f",
             ]
