@@ -189,37 +189,28 @@ def live_line(progress: RichCast, console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def interruptible(progress: Stoppable, console: Console) -> Iterator[None]:
-    """Turn the first Ctrl-C into a request to stop; the second one aborts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, _asking(progress, console))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def interruptible(
+    progress: Stoppable, console: Console, *, finishing: bool = False
+) -> Iterator[None]:
+    """Turn the first Ctrl-C into a request to stop; the second one aborts.
 
-
-@contextmanager
-def finishing(progress: Stoppable, console: Console) -> Iterator[None]:
-    """Act as :func:`interruptible` while the answer is written, then ignore signals.
-
-    From its end on Ctrl-C and SIGTERM are ignored until the command has ended
-    (:func:`~weft.backends.cli.frame.entry.final`): a command that has written its file does
-    not fail.
+    ``finishing``: the answer is written. From its end on Ctrl-C and SIGTERM are ignored until the
+    command has ended (:func:`~weft.backends.cli.frame.entry.final`): a command that has written its
+    file does not fail.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, _asking(progress, console))
+    before, written = signal.signal(signal.SIGINT, _asking(progress, console)), False
     try:
         yield
-    except BaseException:
-        signal.signal(signal.SIGINT, before)
-        raise
-    for late in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(late, signal.SIG_IGN)
+        written = finishing
+    finally:
+        if written:
+            for late in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(late, signal.SIG_IGN)
+        else:
+            signal.signal(signal.SIGINT, before)
 
 
 def _asking(progress: Stoppable, console: Console) -> Callable[..., None]:

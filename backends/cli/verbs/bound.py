@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import exact, facts, microseconds, number, rounded, table
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
@@ -14,15 +14,13 @@ from weft.synth.bounds.switch_gain import switch_gain
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.reached_rates import reached_rates, switches_json
 from ..flags.search import BoundFlags
-from ..inputs.inputs import message_note, read_problem
-from ..nouns.noun import FileKind
-from ..nouns.subjects import read_subject
+from ..inputs.inputs import message_note, read_problem, require_stated
+from ..nouns.subjects import schedule_at
 from ..output.console import Console, Exit
 from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.topology import Topology
     from weft.synth.bounds import Bounds, RootedBound
 
@@ -62,19 +60,7 @@ def run(args: BoundFlags, console: Console) -> int:
 
 def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
     if args.file is None:
-        missing = [
-            flag
-            for flag, value in (
-                ("-t/--topology", args.topology),
-                ("-c/--collective", args.collective),
-            )
-            if value is None
-        ]
-        if missing:
-            raise UserError(
-                f"the following arguments are required: {', '.join(missing)}",
-                hint="or the file of a schedule",
-            )
+        require_stated({"-t/--topology": args.topology, "-c/--collective": args.collective})
         return *read_problem(args), args.size
     given = (args.topology, args.group, args.collective, args.root, args.roots)
     if any(one is not None for one in given) or args.down or args.down_nic or args.down_rank:
@@ -83,14 +69,7 @@ def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
             where=args.file,
             hint="leave out -t, -c, --group, --root and --down",
         )
-    subject = read_subject(args.file)
-    if subject.kind is not FileKind.SCHEDULE:
-        raise UserError(
-            f"expected a schedule, got {an(subject.kind)}",
-            where=subject.where,
-            hint="-t TOPO -c COLL state the problem otherwise",
-        )
-    schedule: Schedule = subject.schedule()
+    schedule = schedule_at(args.file, "-t TOPO -c COLL state the problem otherwise")
     size = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else None
     return schedule.topology, schedule.collective, args.size or size
 

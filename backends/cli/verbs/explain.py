@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.base.engine import Budget
@@ -23,15 +23,13 @@ from ...report.explain import (
     cost_text,
 )
 from ..flags.search import ExplainFlags
-from ..inputs.inputs import read_problem
+from ..inputs.inputs import read_problem, require_stated
 from ..inputs.sketches import read_sketch
-from ..nouns.noun import FileKind
-from ..nouns.subjects import read_subject
+from ..nouns.subjects import schedule_at
 from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.sketch import Sketch
     from weft.dsl.nouns.topology import Topology
 
@@ -48,20 +46,9 @@ def run(args: ExplainFlags, console: Console) -> int:
                 hint="leave out -t, -c, -s, --group and --root",
             )
         return _schedule(args.file, args, console)
-    missing = [
-        flag
-        for flag, value in (
-            ("-t/--topology", args.topology),
-            ("-c/--collective", args.collective),
-            ("-s/--sketch", args.sketch),
-        )
-        if value is None
-    ]
-    if missing or args.sketch is None:
-        raise UserError(
-            f"the following arguments are required: {', '.join(missing)}",
-            hint="or the file of a schedule",
-        )
+    wanted = {"-t/--topology": args.topology, "-c/--collective": args.collective}
+    require_stated({**wanted, "-s/--sketch": args.sketch})
+    assert args.sketch is not None
     topology, collective = read_problem(args, args.sketch)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
@@ -115,14 +102,7 @@ def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
 
 
 def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
-    subject = read_subject(file)
-    if subject.kind is not FileKind.SCHEDULE:
-        raise UserError(
-            f"expected a schedule, got {an(subject.kind)}",
-            where=subject.where,
-            hint="-t TOPO -c COLL -s SKETCH explain a sketch",
-        )
-    schedule: Schedule = subject.schedule()
+    schedule = schedule_at(file, "-t TOPO -c COLL -s SKETCH explain a sketch")
     require_valid(schedule)
     bound = bounds(schedule.topology, schedule.collective)
     made_for = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else DEFAULT_SIZE

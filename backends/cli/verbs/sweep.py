@@ -22,7 +22,7 @@ from ...sweep.folder import opened
 from ...sweep.run import run as sweep
 from ..flags.search import SweepFlags
 from ..output.console import Console, Exit, columns
-from ..output.progress import finishing, interruptible, live_line
+from ..output.progress import interruptible, live_line
 from ..work.sweep_axes import SweepPlan, plan_of, questions_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run(args: SweepFlags, console: Console) -> int:
             cache=_cache(args, code),
             folder=folder,
         )
-    with finishing(progress, console):
+    with interruptible(progress, console, finishing=True):
         return _tell(args, result, progress, console)
 
 

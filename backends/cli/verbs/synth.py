@@ -31,7 +31,7 @@ from ..inputs.machines import machine_line
 from ..nouns.streams import require_holdable
 from ..output.console import Console, Exit
 from ..output.outputs import check_file_output, check_folder_output, check_log
-from ..output.progress import Progress, SearchLog, finishing, watching
+from ..output.progress import Progress, SearchLog, interruptible, watching
 from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def run(args: SynthFlags, console: Console) -> int:
         progress.log.write(
             args.log, progress.seconds, progress.effort, str(outcome.status), force=args.force
         )
-    with finishing(progress, console):  # to describe a large schedule takes seconds, too
+    # To describe a large schedule takes seconds, too.
+    with interruptible(progress, console, finishing=True):
         return _tell(args, problem, outcome, progress, console)
 
 

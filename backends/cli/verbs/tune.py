@@ -36,7 +36,7 @@ from ..inputs.libraries import assumed_of, library_facts, recipes, tables
 from ..inputs.machines import machine_line
 from ..inputs.models import chosen_model, timed_machine
 from ..output.console import Console, Exit
-from ..output.progress import finishing
+from ..output.progress import interruptible
 from ..work.tuning import TuningPool, check_library_output, replaceable
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def finish(
     """
     taken = pool.seconds
     plans = sum(len(t.plans) for t in library.tuned)
-    with finishing(pool, console):
+    with interruptible(pool, console, finishing=True):
         texts = texts_of(library, files)
         texts[REPORT] = library_html(library, texts)
         console.say("Tuned", f"{count(plans, 'plan')} in {taken:.1f}s, each checked and executed")

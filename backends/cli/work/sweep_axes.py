@@ -22,7 +22,7 @@ from ...sweep.question import Label, SketchSource, SweepQuestion
 from ..flags.search import SweepFlags, SynthFlags
 from ..flags.shared import EFFORT, OBJECTIVES
 from ..flags.values import amount, ranks, seconds, several_sizes, split_arguments, whole
-from ..inputs.inputs import canonical, is_file, make_problem, read_problem
+from ..inputs.inputs import canonical, is_file, make_problem, read_problem, require_stated
 from ..inputs.machines import read_topology
 from ..inputs.sketches import read_sketch, translated
 from ..output.console import Console
@@ -72,16 +72,11 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     """
     file = _read(args.file) if args.file else _File()
     axes = {**file.axes, **{k: v for k, v in _flags(args).items() if v}}
-    missing = [
-        flag
-        for name, flag in (("topologies", "-t"), ("collectives", "-c"))
-        if not axes.get(name) and not file.jobs
-    ]
-    if missing:
-        raise UserError(
-            f"the following arguments are required: {', '.join(missing)}",
-            hint="or a file that lists them",
-        )
+    stated = {"-t": axes.get("topologies"), "-c": axes.get("collectives")}
+    require_stated(
+        {flag: value or file.jobs or None for flag, value in stated.items()},
+        "or a file that lists them",
+    )
     product = list(_product(axes))
     settings = [s for s in product if not any(_fits(s, rule) for rule in file.exclude)]
     settings = list(dict.fromkeys([*settings, *(_completed(job, axes) for job in file.jobs)]))
