@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -50,7 +51,44 @@ class Stoppable(Protocol):
         """Request a stop."""
 
 
-class Progress:
+class LiveLine(ABC):
+    """A line on work that Ctrl-C can stop; it is redrawn several times a second."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._stop = threading.Event()
+
+    @property
+    def seconds(self) -> float:
+        """Return the wall time since the start, in seconds."""
+        return time.monotonic() - self._started
+
+    @property
+    def stopped(self) -> bool:
+        """True once the user has asked to stop."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Request the end of the work, with the best result so far."""
+        self._stop.set()
+
+    def cancelled(self) -> bool:
+        """Return :attr:`stopped`."""
+        return self._stop.is_set()
+
+    def __rich__(self) -> Text:
+        """Return the line, cut to the terminal's width."""
+        from rich.text import Text
+
+        return Text(printable(self.line()), no_wrap=True, overflow="ellipsis")
+
+    @abstractmethod
+    def line(self) -> str:
+        """Return the text of the line."""
+
+
+class Progress(LiveLine):
     """Progress display of a search, an :class:`~weft.synth.base.engine.Observer`.
 
     Engines may call it from any thread. ``budget`` counts the work of the search; None: there is
@@ -65,7 +103,7 @@ class Progress:
         measure: Measure | None = None,
         timer: Timer | None = None,
     ) -> None:
-        self._console = console
+        super().__init__(console)
         self._limit = None if budget is None else budget.effort
         budget = budget or Budget()
         self._meter = budget.meter()
@@ -73,31 +111,15 @@ class Progress:
         self._measure = measure
         self._timer = timer
         self._value: tuple[Any, ...] = ()
-        self._started = time.monotonic()
-        self._stop = threading.Event()
         self._stage = "starting"
         self._best: Point | None = None
         self._found = 0
         self.log: SearchLog | None = None
 
     @property
-    def seconds(self) -> float:
-        """Return the wall time since the start, in seconds."""
-        return time.monotonic() - self._started
-
-    @property
     def effort(self) -> float:
         """Return the effort that the search has spent."""
         return self._meter.done / STEPS
-
-    @property
-    def stopped(self) -> bool:
-        """True once the user has asked to stop."""
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """Request that the engine return its best result so far."""
-        self._stop.set()
 
     def stage(self, name: str) -> None:
         """Begin a new phase of work."""
@@ -127,16 +149,6 @@ class Progress:
         console = self._console
         seen = console.verbose > 0 and not console.quiet
         return seen or self.log is not None or self._measure is not None
-
-    def cancelled(self) -> bool:
-        """Return True if the engine should stop, after Ctrl-C."""
-        return self._stop.is_set()
-
-    def __rich__(self) -> Text:
-        """Return the live line, cut to the terminal's width; it is redrawn often."""
-        from rich.text import Text
-
-        return Text(printable(self.line()), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
         """Return the current phase and the best result so far."""
