@@ -64,7 +64,7 @@ def _quoted(text: str) -> str:
         kept = (
             c
             if c.isprintable() and c not in "\\'"
-            else ("".join(f"\\x{one:02x}" for one in c.encode("utf-8", "surrogatepass")))
+            else "".join(f"\\x{one:02x}" for one in c.encode("utf-8", "surrogatepass"))
             for c in text
         )
         return f"$'{''.join(kept)}'"

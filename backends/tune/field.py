@@ -180,7 +180,7 @@ def _ratios(
     looks: dict[tuple[int, int], list[int]] = {}
     for i, entry in pairs:
         parts = EFFORT.gap_parts if lead[entry, i : i + 2].min() < EFFORT.safe_lead else 2
-        turn = (Stand(entries[entry].runner.schedule, track.runtime, (), track.model)).turn_bytes(
+        turn = Stand(entries[entry].runner.schedule, track.runtime, (), track.model).turn_bytes(
             entries[entry].variant
         )
         looks[i, entry] = _inside(grid[i], grid[i + 1], parts, turn)

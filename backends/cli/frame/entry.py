@@ -92,7 +92,7 @@ def _console(arguments: list[str]) -> Console:
         if word == "--color" or word.startswith("--color="):
             colour = word.partition("=")[2] or value
     return Console(
-        "--json" in arguments, (_count(arguments, "q") > 0), _count(arguments, "v"), colour
+        "--json" in arguments, _count(arguments, "q") > 0, _count(arguments, "v"), colour
     )
 
 

@@ -54,11 +54,7 @@ def run(args: VerifyRunFlags, console: Console) -> int:
     topology = _machine(args, library)
     if args.output is not None and topology is None:
         raise UserError("no machine is named", where="-o", hint="--library DIR, or -t TOPO")
-    texts = [
-        one
-        for path in args.files
-        for one in ([_one(text, path, console) for text in runs_in(read_text(path))])
-    ]
+    texts = [_one(text, path, console) for path in args.files for text in runs_in(read_text(path))]
     asked = Predictions(library, Path(args.library or "."), topology)
     read_by = [is_ours(one.log, asked.files()) for one in texts]
     told = True if True in read_by else False if False in read_by else None

@@ -172,7 +172,7 @@ class ChakraEt(MessageFormat):
         told = [
             format_bytes(size)
             for size, one in zip(sizes, written, strict=True)
-            if (one.graph.count(GraphNodeKind.TURN) > 0)
+            if one.graph.count(GraphNodeKind.TURN)
         ]
         if told:
             remarks.append(("Order", f"sends take turns at each port ({', '.join(told)})"))
