@@ -31,7 +31,7 @@ help: ## show this list
 		printf '  %-10s %s\n' "$$name" "$$text"; done
 
 demo: $(STAMP) ## see weft work, from a topology to a checked program
-	$(BIN)/python -m weft.backends.cli.work.demo
+	@sh docs/demo.sh $(BIN)/weft
 
 test: $(STAMP) browser ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)

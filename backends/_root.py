@@ -37,9 +37,9 @@ if TYPE_CHECKING:
         compile_program,
         compile_schedule,
     )
-    from weft.backends.execute.execute import run_xml as run_msccl_xml
     from weft.backends.formats.msccl.emit import emit as emit_msccl_xml
     from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
+    from weft.backends.formats.msccl.run import run_xml as run_msccl_xml
     from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
     from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
     from weft.backends.notebook.library import tune
@@ -158,7 +158,7 @@ _HOME: Final = MappingProxyType(
         "read_msccl_xml": "weft.backends.formats.msccl.read:read_msccl_xml",
         "read_schedule": "weft.dsl.nouns.schedule:read",
         "resynth": "weft.backends.notebook.verbs:resynth",
-        "run_msccl_xml": "weft.backends.execute.execute:run_xml",
+        "run_msccl_xml": "weft.backends.formats.msccl.run:run_xml",
         "run_mscclpp_json": "weft.backends.formats.mscclpp.interpret:run_plan",
         "show": "weft.backends.notebook.verbs:show",
         "simulate": "weft.backends.notebook.search:simulate",

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from .base.errors import BadFile, UnknownName, UserError, require_type
 from .base.files import read_text
-from .base.lazy_dataclass import dataclass
+from .base.lazy_dataclass import Frozen
 from .base.spans import Source
 from .importers.origin import OF_ANY, with_origin
-from .machines.capable import FLAG, capable, split_capable
-from .machines.cluster import HostTemplate, cluster, host_of
 from .machines.confined import in_hosts
 from .machines.fabric_links import asked_fabric
-from .machines.failures import Down, find, nic_down, without
+from .machines.failures import FLAG, Down, capable, find, nic_down, split_capable, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
-from .machines.hosts import of_host, synopsis
+from .machines.hosts import HostTemplate, cluster, host_of, of_host, synopsis
 from .machines.spec import MachineSpec, OptionValue, parse_options, parse_spec
 from .nouns.topology import Topology
 
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
     from .importers.taccl_sketch import TacclSketch
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueEntry:
+class CatalogueEntry(Frozen):
     """A catalogue entry: name, syntax, description."""
 
     name: str
@@ -104,7 +101,7 @@ def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False)
     Raises:
         As :func:`topology`.
     """
-    from .importers.taccl_pair import read_pair  # only a TACCL sketch needs it
+    from .importers.taccl import read_pair  # only a TACCL sketch needs it
 
     path, spec = _file_spec(text.strip())
     where = "<stdin>" if path == "-" else path
@@ -189,11 +186,7 @@ def _from_catalogue(spec: MachineSpec) -> Topology:
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:
-    """Split a text into a path and the options after it.
-
-    Raises:
-        UnknownName: nothing of that name, in the catalogue or on disk. BadFile: no such file.
-    """
+    """Split a text into a path and the options after it."""
     for path, start in _splits(text):
         if _is_there(path):
             return path, parse_options(path, Source("topology", text), start)
@@ -254,11 +247,6 @@ def _terms(text: str) -> list[tuple[str, int]]:
 
 
 def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
-    """Return the machine of several kinds of hosts.
-
-    Raises:
-        As :func:`topology`; UserError: a count of 0, or a term with ``nodes=``.
-    """
     spec = MachineSpec("", (), {}, {}, Source("topology", text))
     parts = []
     for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):
@@ -282,7 +270,6 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
 
 
 def _template(own: MachineSpec) -> HostTemplate:
-    """Return one host of a machine of two on a star."""
     if any(own.name == family.name for family in FAMILIES):
         raise UserError(
             f"{own.name} is not a host", hint="hosts are dgx-a100, box.txt and the like"

@@ -10,8 +10,9 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Code
+from weft.dsl.nouns.program import COPY, REDUCE, Code
 
+from ..judge.events import touched
 from .bounds import CallerBuffers
 from .graph import Graph
 
@@ -70,31 +71,20 @@ def _columns(
     graph: Graph, buffers: CallerBuffers, in_place: bool
 ) -> tuple[Ints, Ints, Bools, Bools]:
     """(operation, place, writes, adds) in no order."""
-    code = graph.code
-    rank = code.block_rank[graph.block()]
-    t = graph.transfer
-    op = code.op[t]
-    moves = (code.count[t] > 0) & (op != NOP)
-    src = np.flatnonzero(READS_SRC[op] & moves)
-    dst = np.flatnonzero(WRITES_DST[op] & moves)
-    number = np.diff(code.more_start)[t]
-    more = np.repeat(np.arange(graph.size), number)
-    within = np.arange(len(more)) - np.repeat(np.cumsum(number) - number, number)
-    further = code.more_offset[code.more_start[t[more]] + within]
+    code, o = graph.code, graph.operations
+    rank, op = code.block_rank[o.block], code.op[o.transfer]
     columns = []
-    for at, buffer, offset in (
-        (src, code.src_buffer, code.src_offset[t[src]]),
-        (more, code.src_buffer, further),
-        (dst, code.dst_buffer, code.dst_offset[t[dst]]),
-    ):
-        inside = offset + graph.piece[at] * graph.merge
-        columns.append((at, places(buffers, in_place, rank[at], buffer[t[at]], inside)))
+    for at, buffer, first in touched(code, o):
+        some = o.count[at] > 0
+        at, buffer, first = at[some], buffer[some], first[some]
+        columns.append((at, places(buffers, in_place, rank[at], buffer, first)))
+    src, dst = columns[0][0], columns[2][0]
     writes = [np.full(len(at), side == 2) for side, (at, _) in enumerate(columns)]
     # A copy onto itself (the own chunk of an allgather, in place) changes nothing that others
     # read; it still must not run during a write, so it counts as a read.
     read = np.full(graph.size, -1, np.int64)
     read[src] = columns[0][1]
-    same = (code.op[t[dst]] == COPY) & (read[dst] == columns[2][1])
+    same = (op[dst] == COPY) & (read[dst] == columns[2][1])
     writes[2][same] = False
     operation = np.concatenate([a for a, _ in columns])
     wrote = np.concatenate(writes)

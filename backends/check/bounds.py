@@ -12,8 +12,7 @@ from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Code, Program
 
-from ..formats.msccl.read.model import XmlAlgo
-from .findings import Finding, Severity, at_transfers
+from .findings import Finding, at_transfers
 
 _CHECKED_SRC = np.array([str(op) in ("s", "rrs", "rrcs", "cpy", "re") for op in OPS])
 _CHECKED_DST = np.array([str(op) in ("r", "rcs", "rrcs", "cpy", "re") for op in OPS])
@@ -32,27 +31,6 @@ class CallerBuffers:
     size: Ints
     shift: Ints
     in_place: bool = False
-
-
-def buffers_of_xml(algo: XmlAlgo) -> CallerBuffers:
-    """Return the buffers by the ``coll`` attribute; as declared if it has no fixed meaning."""
-    n, whole = algo.ngpus, algo.message_chunks
-    part = whole // n if n else whole
-    declared = np.array(
-        [(r.input_chunks, r.output_chunks, r.scratch_chunks) for r in algo.ranks], np.int64
-    ).reshape(-1, 3)
-    size = declared.copy()
-    shift = np.zeros(n, np.int64)
-    match algo.coll:
-        case "allreduce" | "alltoall" | "broadcast" | "reduce" | "custom":
-            size[:, :2] = whole
-        case "allgather":
-            size[:, :2] = part, whole
-            shift = np.arange(n) * part
-        case "reduce_scatter" | "reducescatter":
-            size[:, :2] = whole, part
-            shift = np.arange(n) * -part
-    return CallerBuffers(size, shift, any(algo.placements))
 
 
 def buffers_of_program(program: Program) -> CallerBuffers:
@@ -130,24 +108,3 @@ def _accesses(code: Code) -> list[tuple[Ints, Ints, Ints, Bools]]:
         (more, code.src_buffer[more], code.more_offset, np.ones(len(more), bool)),
         (dst, code.dst_buffer[dst], code.dst_offset[dst], _CHECKED_DST[op[dst]]),
     ]
-
-
-def consistent(algo: XmlAlgo) -> list[Finding]:
-    """microsoft/msccl's rule: i_chunks and o_chunks must be what the collective has."""
-    multiple = {"allgather": (algo.ngpus, 1), "reduce_scatter": (1, algo.ngpus)}
-    factors = multiple.get(algo.coll, (1, 1))
-    found = []
-    for r in algo.ranks:
-        declared = (("i_chunks", r.input_chunks), ("o_chunks", r.output_chunks))
-        for (name, chunks), factor in zip(declared, factors, strict=True):
-            if chunks > 0 and chunks * factor != algo.message_chunks:
-                text = f"{name} {chunks} × {factor} is not nchunksperloop {algo.message_chunks}"
-                found.append(Finding("bounds", Severity.ERROR, text, r.id, kind="refused"))
-    return found[:20]
-
-
-def negative_scratch(algo: XmlAlgo) -> list[Finding]:
-    """Find ranks with a negative ``s_chunks``: every runtime refuses the file."""
-    ranks = [r.id for r in algo.ranks if r.scratch_chunks < 0]
-    text = "s_chunks is negative"
-    return [Finding("bounds", Severity.ERROR, text, r, kind="refused") for r in ranks[:20]]

@@ -9,7 +9,6 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Code
 from weft.dsl.nouns.runtime import MAX_COUNT
 
-from .connections import Connections
 from .findings import Finding, at_transfers
 from .graph import Edge, Graph, expand, find_cycle
 
@@ -58,7 +57,7 @@ class Hang:
     story: str
 
 
-def hang(code: Code, links: Connections, plain: Graph) -> Hang | None:
+def hang(code: Code, plain: Graph) -> Hang | None:
     """Test whether and at which sizes a program hangs whose waits are all met; None if at none.
 
     ``plain`` is its graph of single chunks. Two facts make the answer exact for every size. A
@@ -74,7 +73,7 @@ def hang(code: Code, links: Connections, plain: Graph) -> Hang | None:
     graph = plain
     while high - low > 1:
         middle = (low + high) // 2
-        merged = expand(code, links, merge=middle)
+        merged = expand(code, merge=middle)
         found = find_cycle(merged)
         if found is None:
             high = middle

@@ -64,6 +64,12 @@ def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(f for f in findings if f.severity is Severity.ERROR)
 
 
+def errors_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings by severity, otherwise in their order."""
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda f: order.index(f.severity)))
+
+
 def require_good(findings: Iterable[Finding], what: str) -> None:
     """Raise CheckFailed with the first error among the findings, if any; ``what`` was judged."""
     wrong = errors(findings)

@@ -21,17 +21,15 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import BUFFERS, NOP, RECEIVES, SENDS, Buffer, Code
+from weft.dsl.nouns.program import BUFFERS, RECEIVES, SENDS, Buffer, Code
 
-from .connections import Connections
+from ..judge.events import ControlOperations, MessageShape, assemble
 
 if TYPE_CHECKING:
     from scipy import sparse
 
 FEW_EDGES = 20_000
 """Smaller graphs are found acyclic without SciPy, which takes 150 ms to load."""
-
-_STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
 
 
 class Edge(IntEnum):
@@ -48,24 +46,24 @@ class Graph:
     """Operations and edges.
 
     Attributes:
-        code, merge, iterations: what was expanded, and how.
-        transfer, iteration, piece: of each operation; those of a block are contiguous.
+        code, operations: what was expanded, and the operations; those of a block are contiguous.
+        merge: chunks of an operation at most.
         source, target, kind: of each edge.
         unmet: shape (·, 2), (operation, index into ``code.wait_*``) of waits nothing satisfies.
-        unsent: operations that receive a message that is never sent.
     """
 
     code: Code
+    operations: ControlOperations
     merge: int
-    iterations: int
-    transfer: Ints
-    iteration: Ints
-    piece: Ints
     source: Ints
     target: Ints
     kind: Ints
     unmet: Ints
-    unsent: Ints
+
+    @property
+    def transfer(self) -> Ints:
+        """The transfer of each operation."""
+        return self.operations.transfer
 
     @property
     def size(self) -> int:
@@ -74,7 +72,7 @@ class Graph:
 
     def block(self) -> Ints:
         """Return the block of each operation."""
-        return self.code.block[self.transfer]
+        return self.operations.block
 
     def matrix(self, *, credit: bool = True) -> sparse.csr_array:
         """Return the adjacency matrix, with or without the credit edges."""
@@ -89,114 +87,44 @@ class Graph:
     def describe(self, operation: int) -> str:
         """``rank 0 tb 1 step 2 (s)``, with iteration and piece where they say something."""
         text = self.code.describe(int(self.transfer[operation]))
-        if self.piece[operation]:
-            text += f" piece {self.piece[operation]}"
-        if self.iteration[operation]:
-            text += f" iteration {self.iteration[operation]}"
+        if first := self.operations.first[operation]:
+            text += f" piece {first // self.merge}"
+        if turn := self.operations.iteration[operation]:
+            text += f" iteration {turn}"
         return text
 
 
-def expand(code: Code, links: Connections, *, merge: int = 1, iterations: int = 1) -> Graph:
-    """Return the graph of a code whose structure is sound."""
-    owner = code.block
-    pieces = np.maximum(-(-code.count // merge), 1)
-    pieces[code.op == NOP] = 1
-    transfer = np.tile(np.arange(code.instructions), iterations)
-    iteration = np.repeat(np.arange(iterations), code.instructions)
-    order = np.lexsort((transfer, iteration, owner[transfer]))
-    repeats = pieces[transfer[order]]
-    transfer = np.repeat(transfer[order], repeats)
-    iteration = np.repeat(iteration[order], repeats)
-    starts = np.cumsum(repeats) - repeats
-    piece = np.arange(len(transfer)) - np.repeat(starts, repeats)
-
-    block = owner[transfer]
-    program = np.flatnonzero(block[1:] == block[:-1])
-    sends, receives, unsent = _messages(code, links, transfer, block)
-    credit = _credit(code, sends, receives)
-    published, waiting, unmet = _waits(code, transfer, iteration, piece, pieces, block)
-    parts = (
-        (program, program + 1, Edge.PROGRAM),
-        (sends[2], receives[2], Edge.MESSAGE),
-        (*credit, Edge.CREDIT),
-        (published, waiting, Edge.WAIT),
-    )
+def expand(code: Code, *, merge: int = 1, iterations: int = 1) -> Graph:
+    """Return the graph of a code whose structure is sound, and whose messages are paired."""
+    program = assemble(code, MessageShape(iterations, 1, merge))
+    o, needs, effects = program.operations, program.needs, program.effects
+    follows = np.flatnonzero(o.block[1:] == o.block[:-1])
+    owner, giver = (np.repeat(np.arange(len(o)), np.diff(some.start)) for some in (needs, effects))
+    flags = 2 * len(program.connections)
+    kind = np.where(needs.counter % 2, np.int64(Edge.CREDIT), np.int64(Edge.MESSAGE))
+    kind[(needs.counter < 0) | (needs.counter >= flags)] = Edge.WAIT
+    # Messages and credits by connection, waits by operation.
+    order = np.lexsort((np.where(kind == Edge.WAIT, -1, needs.counter), kind))
+    # Counters rise with the operations of the one block that raises them, so keys ascend.
+    raised = np.argsort(effects.counter, kind="stable")
+    values = np.concatenate([effects.value, needs.value])
+    width = int(values.max(initial=0)) + 2
+    keys = effects.counter[raised] * width + effects.value[raised]
+    least = needs.counter[order] * width + np.maximum(needs.value[order], -1)
+    at = np.searchsorted(keys, least)
+    met = at < len(keys)
+    met[met] = effects.counter[raised[at[met]]] == needs.counter[order[met]]
+    lacking = order[~met]
+    row = code.wait_start[o.transfer[owner[lacking]]] + lacking - needs.start[owner[lacking]]
     return Graph(
         code,
+        o,
         merge,
-        iterations,
-        transfer,
-        iteration,
-        piece,
-        np.concatenate([a for a, _, _ in parts]),
-        np.concatenate([b for _, b, _ in parts]),
-        np.concatenate([np.full(len(a), kind, np.int64) for a, _, kind in parts]),
-        unmet,
-        unsent,
+        np.concatenate([follows, giver[raised[at[met]]]]),
+        np.concatenate([follows + 1, owner[order[met]]]),
+        np.concatenate([np.full(len(follows), Edge.PROGRAM), kind[order[met]]]),
+        np.stack([owner[lacking], row], axis=1),
     )
-
-
-_Ends = tuple[Ints, Ints, Ints]
-
-
-def _messages(
-    code: Code, links: Connections, transfer: Ints, block: Ints
-) -> tuple[_Ends, _Ends, Ints]:
-    """(connection, ordinal, operation) of matched sends and receives, and unmatched receives."""
-    ends = []
-    for does, side in ((SENDS, links.send), (RECEIVES, links.recv)):
-        moves = np.flatnonzero(does[code.op[transfer]] & (code.count[transfer] > 0))
-        moves = moves[np.argsort(side[block[moves]], kind="stable")]
-        where = side[block[moves]]
-        first = np.searchsorted(where, where)
-        ends.append((where, np.arange(len(where)) - first, moves))
-    (sc, sk, sends), (rc, rk, receives) = ends
-    width = max(len(sends), len(receives)) + 1
-    _, at_send, at_receive = np.intersect1d(
-        sc * width + sk, rc * width + rk, assume_unique=True, return_indices=True
-    )
-    lonely = np.delete(receives, at_receive)
-    return (
-        (sc[at_send], sk[at_send], sends[at_send]),
-        (rc[at_receive], rk[at_receive], receives[at_receive]),
-        lonely,
-    )
-
-
-def _credit(code: Code, sends: _Ends, receives: _Ends) -> tuple[Ints, Ints]:
-    """Receive k - depth frees the slot of send k. Matched ends are aligned, by connection."""
-    depth = code.protocol.fifo_operations
-    connection, ordinal, operation = sends
-    late = np.flatnonzero(ordinal >= depth)
-    assert not len(late) or bool((connection[late] == receives[0][late - depth]).all())
-    return receives[2][late - depth], operation[late]
-
-
-def _waits(
-    code: Code, transfer: Ints, iteration: Ints, piece: Ints, pieces: Ints, block: Ints
-) -> tuple[Ints, Ints, Ints]:
-    """The operation whose flag first satisfies each wait, the waiting one, and unmet waits."""
-    iterations = int(iteration.max(initial=0)) + 1
-    width = (iterations + 1) * _STRIDE
-    flag = code.publishes[transfer]
-    publishers = np.flatnonzero((flag >= 0) & (piece == pieces[transfer] - 1))
-    # Blocks, iterations and flags ascend with the operations, so these keys do.
-    keys = block[publishers] * width + iteration[publishers] * _STRIDE + flag[publishers]
-    number = np.diff(code.wait_start)
-    waiters = np.flatnonzero((number[transfer] > 0) & (piece == 0))
-    counts = number[transfer[waiters]]
-    waiting = np.repeat(waiters, counts)
-    within = np.arange(len(waiting)) - np.repeat(np.cumsum(counts) - counts, counts)
-    wait = code.wait_start[transfer[waiting]] + within
-    other = code.wait_block[wait]
-    least = other * width + iteration[waiting] * _STRIDE + np.maximum(code.wait_flag[wait], -1)
-    at = np.searchsorted(keys, least)
-    safe = np.minimum(at, max(len(publishers) - 1, 0))
-    met = (at < len(publishers)) & (other >= 0)
-    if len(publishers):
-        met &= block[publishers[safe]] == other
-    unmet = np.stack([waiting[~met], wait[~met]], axis=1)
-    return publishers[at[met]], waiting[met], unmet
 
 
 def with_late_sends(graph: Graph) -> Graph:

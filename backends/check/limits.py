@@ -11,7 +11,6 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Code, Protocol
 from weft.dsl.nouns.runtime import Target
 
-from ..formats.msccl.read.model import XmlAlgo
 from .findings import Finding, Severity, at_blocks, at_transfers
 
 
@@ -25,13 +24,6 @@ class Steps:
     number: Ints
     largest: Ints
     waits: Ints
-
-
-def steps_of_xml(algo: XmlAlgo) -> Steps:
-    """As written in the file."""
-    rows = [(b.steps, b.largest_s, b.waits) for r in algo.ranks for b in r.blocks]
-    table = np.array(rows, np.int64).reshape(-1, 3)
-    return Steps(table[:, 0], table[:, 1], table[:, 2])
 
 
 def steps_of_listing(code: Code) -> Steps:

@@ -8,30 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray
-from weft.dsl.base.errors import UserError, require_type
-from weft.dsl.base.jit import worth_compiling
+from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.jit import fast, watched, worth_compiling
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.program import BUFFERS, Code, Program
-from weft.dsl.nouns.runtime import RUNTIMES
+from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST, Code, Program
 
-from ..formats.msccl.read.collective import collective_of, fit
-from ..formats.msccl.read.columns import code_of
-from ..formats.msccl.read.model import XmlAlgo
-from ..formats.msccl.read.msccl_xml import read_msccl_xml
+from ..judge.events import Control, MessageShape, assemble, touched
 from . import kernel
-from .interleave import POLICIES, Interleaving, Traces, explain, interleave, unread
 from .layout import BufferLayout, Data, data, layout, number_type, poison, unfit
-from .machine import Control, MessageShape, assemble
-from .memory import BufferMemory, carried
 
 MOST_PLAIN = 100_000
 """Operations and elements moved by a process: from then on compiled loops do it."""
+
+MOST_SCRATCH = 32768 + 72
+"""Chunks of scratch of a rank: offsets in files have 16 bits, what lies further none addresses."""
 
 MOST_OPERATIONS = 20_000_000
 """A program with more operations in one run is refused."""
@@ -69,7 +68,8 @@ def execute(
         UserError: an unknown data type; in place makes no sense for this collective.
     """
     shape = shape or MessageShape()
-    place = layout(collective, code.chunks[:, 2], in_place=in_place, padded=padded)
+    scratch = np.minimum(code.chunks[:, 2], MOST_SCRATCH)
+    place = layout(collective, scratch, in_place=in_place, padded=padded)
     problem = unfit(code, place)
     if problem:
         return Execution(False, problem)
@@ -119,7 +119,7 @@ def _compare(
             same = memory.rows[value.kept].view(bits) == value.before[value.kept].view(bits)
             if not same.all():
                 row = int(value.kept[np.argmin(same.all(axis=1))])
-                return f"{_place_name(place, row)} was overwritten: the input must not change"
+                return f"{place.name(row)} was overwritten: the input must not change"
     return None
 
 
@@ -131,90 +131,9 @@ def _difference(place: BufferLayout, value: Data, found: AnyArray) -> str:
     unwritten = np.isnan(got) if kind.kind == "f" else got == poison(kind)
     shown = "was never written, or from what was not" if unwritten else f"is {got}"
     return (
-        f"{_place_name(place, int(value.rows[row]))} element {element} {shown}; expected {want} "
+        f"{place.name(int(value.rows[row]))} element {element} {shown}; expected {want} "
         f"({int(wrong.any(axis=1).sum())} of {len(wrong)} chunks are wrong, {value.before.dtype})"
     )
-
-
-def _place_name(place: BufferLayout, row: int) -> str:
-    """``rank 1 o[3]`` for a row of memory."""
-    inside = (place.base <= row) & (row < place.base + place.size)
-    if place.in_place:
-        inside[:, 0] &= ~inside[:, 1]
-    rank, buffer = (int(i) for i in np.argwhere(inside)[0])
-    return f"rank {rank} {BUFFERS[buffer]}[{row - int(place.base[rank, buffer])}]"
-
-
-# --- files and programs ---------------------------------------------------------------------------
-
-
-def run_xml(
-    text: str,
-    where: str,
-    collective: Collective | None = None,
-    *,
-    elements_per_chunk: int = 5,
-    dtypes: Sequence[str] = ("float32", "int32"),
-    interleavings: int = 200,
-    seed: int = 0,
-    tell: ProgressCallback = silent,
-) -> Execution:
-    """Execute an MSCCL XML file in every placement it claims; see :func:`run_algo`."""
-    require_type(text, str, "the MSCCL XML to run", "the text of the file, and its name")
-    require_type(where, str, "the name of the file", "it is told in errors")
-    return run_algo(
-        read_msccl_xml(text, where),
-        collective,
-        elements_per_chunk=elements_per_chunk,
-        dtypes=dtypes,
-        interleavings=interleavings,
-        seed=seed,
-        tell=tell,
-    )
-
-
-def run_algo(
-    algo: XmlAlgo,
-    collective: Collective | None = None,
-    *,
-    elements_per_chunk: int = 5,
-    dtypes: Sequence[str] = ("float32", "int32"),
-    interleavings: int = 200,
-    seed: int = 0,
-    tell: ProgressCallback = silent,
-) -> Execution:
-    """Execute a file in every placement it claims, on small, middle and large messages.
-
-    ``collective`` says what the file must achieve; without it ``coll`` does. The interleavings of
-    a placement are divided among the ways in which a message can be cut: every chunk its own
-    operation, several turns of the loop, and many chunks in one operation. A hang in a cut of
-    messages larger than ``maxBytes`` does not count. ``tell`` is called with the current one.
-
-    Raises:
-        BadFile: a text that no runtime reads. UserError: the collective does not fit the file.
-    """
-    fitted = collective_of(algo) if collective is None else fit(collective, algo)
-    padded = algo.message_chunks if algo.coll == "custom" else 0
-    return _run_all(
-        code_of(algo),
-        fitted,
-        algo.placements,
-        elements_per_chunk,
-        dtypes,
-        interleavings,
-        seed,
-        padded,
-        _least_merge(algo),
-        tell,
-    )
-
-
-def _least_merge(algo: XmlAlgo) -> int:
-    """Chunks that share an operation in the largest message for which a runtime takes the file."""
-    if not algo.max_bytes or algo.max_bytes < 0:
-        return 1
-    chunk = -(-algo.max_bytes // max(1, algo.message_chunks))
-    return min(r.merge(algo.protocol, algo.coll, chunk) for r in RUNTIMES.values())
 
 
 def run_program(
@@ -226,7 +145,7 @@ def run_program(
     seed: int = 0,
     tell: ProgressCallback = silent,
 ) -> Execution:
-    """Execute a program as :func:`run_algo` executes a file."""
+    """Execute a program in its placement; see :func:`run_all`."""
     pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
     if rest or not pieces:
         raise UserError(
@@ -234,7 +153,7 @@ def run_program(
             f"{program.collective.message_chunks}",
             where=program.name,
         )
-    return _run_all(
+    return run_all(
         program,
         program.collective.split(pieces),
         (program.in_place,),
@@ -247,7 +166,7 @@ def run_program(
     )
 
 
-def _run_all(
+def run_all(
     code: Code,
     collective: Collective,
     placements: Sequence[bool],
@@ -259,6 +178,13 @@ def _run_all(
     least_merge: int = 1,
     tell: ProgressCallback = silent,
 ) -> Execution:
+    """Execute a code in some placements, on small, middle and large messages.
+
+    The interleavings of a placement are divided among the ways in which a message can be cut: every
+    chunk its own operation, several turns of the loop, and many chunks in one operation. A hang in
+    a cut of fewer than ``least_merge`` chunks an operation does not count. ``tell`` is called with
+    the current one.
+    """
     if elements < 1 or interleavings < 1:
         raise UserError("at least one element per chunk and one interleaving are needed")
     runs = operations = 0
@@ -306,3 +232,256 @@ def _shapes(code: Code, elements: int, interleavings: int) -> list[tuple[int, Me
     share = max(1, interleavings // len(shapes))
     first = max(1, interleavings - share * (len(shapes) - 1))
     return [(first if i == 0 else share, shape) for i, shape in enumerate(shapes)]
+
+
+def carried(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type that stands for one that the compiled loop has no arithmetic for.
+
+    Values are small integers (:func:`~.layout.data`), which a wider type holds as exactly.
+    """
+    if dtype.kind == "f" and dtype.itemsize not in (4, 8):
+        return np.dtype(np.float32 if dtype.itemsize < 4 else np.float64)
+    return dtype
+
+
+class BufferMemory:
+    """All buffers and FIFO slots for one data type.
+
+    Attributes:
+        rows: shape (chunks of all buffers, elements); see :class:`~.layout.BufferLayout`.
+    """
+
+    def __init__(self, machine: Control, place: BufferLayout, before: AnyArray) -> None:
+        self._before = before
+        self.rows = before.copy()
+        longest = int(machine.operations.count.max(initial=0))
+        payload = machine.shape.payload
+        slots = len(machine.connections) * machine.depth
+        self._slots = np.zeros((slots, longest, payload), before.dtype)
+        self._value = np.empty((longest, payload), before.dtype)
+        self._columns = _columns(machine, place)
+
+    @property
+    def elements(self) -> int:
+        """The most elements that one operation moves."""
+        return int(self._value.size)
+
+    def reset(self) -> None:
+        """Back to the state before the call."""
+        np.copyto(self.rows, self._before)
+
+    def replay(self, order: npt.ArrayLike, *, compiled: bool = True) -> None:
+        """Do the data movement of operations in an order that the control allowed."""
+        at = np.asarray(order, np.int64)
+        loops = fast(kernel) if compiled else kernel
+        with np.errstate(all="ignore"):  # compiled code is silent about overflows, too
+            loops.replay(at, self.rows, self._slots, self._value, *self._columns)
+
+
+def _columns(machine: Control, place: BufferLayout) -> tuple[Ints, ...]:
+    """Return what each operation reads and writes, as :func:`.kernel.replay` takes it."""
+    code, o, shape = machine.code, machine.operations, machine.shape
+    t = o.transfer
+    rank = code.block_rank[o.block]
+    column = o.iteration * shape.payload
+    width = np.minimum(shape.payload, shape.elements - column)
+    reads, writes, sums = READS_SRC[code.op[t]], WRITES_DST[code.op[t]], code.op[t] == REDUCE
+    start = place.base[rank, code.src_buffer[t]] + o.first
+    src = np.where(reads, start + code.src_offset[t], -1)
+    dst = np.where(writes, place.base[rank, code.dst_buffer[t]] + code.dst_offset[t] + o.first, -1)
+    into = machine.recv_on[o.block] * machine.depth + o.into % machine.depth
+    out = machine.send_on[o.block] * machine.depth + o.out % machine.depth
+    # Further sources lie in the same buffer as the first.
+    more, end = code.more_start[t], np.where(sums, code.more_start[t + 1], code.more_start[t])
+    return (
+        o.count,
+        column,
+        width,
+        src,
+        dst,
+        np.where(o.receives, into, -1),
+        np.where(o.sends, out, -1),
+        sums.astype(np.int64),
+        start,
+        more,
+        end,
+        code.more_offset.copy(),  # one that may be written: the loop is compiled for such
+    )
+
+
+# Orders of operations that the runtime could take: the scheduler of the interpreter.
+#
+# An order is drawn by a **policy**: which of the enabled blocks goes next, and for how long. Random
+# choice alone rarely starves a block long enough to show a race, so some policies are adversarial
+# (fixed random priorities, as in probabilistic concurrency testing; run one as far as possible).
+
+POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "earliest")
+"""Policies that pick the next block: any, for one operation; any, for a few; any, as far as it
+comes; by fixed random priorities; the block enabled last, as far as it comes; the first."""
+
+
+@dataclass(frozen=True)
+class Interleaving:
+    """One order; ``stuck``: nothing was enabled before all blocks had finished.
+
+    ``at``: the next operation of each block; ``counters``: their values at the end.
+    """
+
+    order: Ints
+    stuck: bool
+    at: Ints
+    counters: Ints
+
+
+def interleave(machine: Control, policy: str, seed: int, *, compiled: bool = True) -> Interleaving:
+    """Draw one order, the same whether ``compiled`` or not. O(operations log blocks)."""
+    needs, effects = machine.needs, machine.effects
+    order = np.empty(len(machine.operations), np.int64)
+    at, counters = machine.begin.copy(), machine.counters.copy()
+    columns: list[Any] = [machine.begin, machine.end, needs.start, needs.counter, needs.value]
+    columns += [effects.start, effects.counter, effects.value, counters, at, order]
+    which = POLICIES.index(policy), seed % (1 << 32)
+    if compiled:
+        done = fast(kernel).draw(*columns, *which)
+    else:
+        listed = [column.tolist() for column in columns]
+        done = watched(kernel, np=_own_numpy()).draw(*listed, *which)
+        counters, at, order = (np.array(column, np.int64) for column in listed[-3:])
+    return Interleaving(order[:done], done < len(order), at, counters)
+
+
+def _own_numpy() -> SimpleNamespace:
+    """NumPy with a generator of its own, which draws what numba's does: a Mersenne Twister."""
+    return SimpleNamespace(**{**vars(np), "random": np.random.RandomState(0)})
+
+
+def explain(machine: Control, run: Interleaving) -> str:
+    """Explain a run that is stuck: a cycle of waits if there is one, else the blocks."""
+    code = machine.code
+    stuck = [b for b in range(code.blocks) if run.at[b] < machine.end[b]]
+    reasons: dict[int, tuple[int, str]] = {}
+    for block in stuck:
+        other, why = _reason(machine, run, block)
+        here = code.describe(int(machine.operations.transfer[run.at[block]]))
+        reasons[block] = (other, f"{here} waits for {why}")
+    chain, seen = [stuck[0]], {stuck[0]}
+    while (other := reasons[chain[-1]][0]) in reasons and other not in seen:
+        chain.append(other)
+        seen.add(other)
+    if other in seen:
+        chain = chain[chain.index(other) :]
+    return "deadlock: " + "; ".join(reasons[b][1] for b in chain[:12])
+
+
+def _reason(machine: Control, run: Interleaving, block: int) -> tuple[int, str]:
+    """Return the block that a stuck block waits for (-1: none), and in words."""
+    i = int(run.at[block])
+    counter = next(c for c, least in machine.needs.of(i) if run.counters[c] < least)
+    flags = 2 * len(machine.connections)
+    if counter >= flags:
+        other = counter - flags
+        return other, f"a flag of {_position(machine, run, other)}"
+    number, waits_for_slot = divmod(counter, 2)
+    source, target, channel = machine.connections[number].tolist()
+    ends = machine.recv_on if waits_for_slot else machine.send_on
+    other = next(iter(np.flatnonzero(ends == number).tolist()), -1)
+    where = _position(machine, run, other) if other >= 0 else "a block that does not exist"
+    what = (
+        f"a free slot (message {machine.operations.out[i]}) to rank {target}"
+        if waits_for_slot
+        else f"message {machine.operations.into[i]} from rank {source}"
+    )
+    return other, f"{what} on channel {channel}, where {where}"
+
+
+def _position(machine: Control, run: Interleaving, block: int) -> str:
+    code = machine.code
+    if run.at[block] == machine.end[block]:
+        return f"{code.describe_block(block)} has finished"
+    return f"{code.describe(int(machine.operations.transfer[run.at[block]]))} is next"
+
+
+def unread(machine: Control, run: Interleaving) -> str | None:
+    """Return a text on a message that was not received, or None."""
+    named = np.concatenate([machine.send_on, machine.recv_on])
+    for number in dict.fromkeys(named[named >= 0].tolist()):
+        source, target, channel = machine.connections[number].tolist()
+        sent, received = run.counters[2 * number : 2 * number + 2].tolist()
+        if sent != received:
+            return (
+                f"{sent - received} messages from rank {source} to rank {target} on channel "
+                f"{channel} are never received"
+            )
+    return None
+
+
+MOST_PAIRS = 2_000_000
+"""With more conflicting pairs every order is executed."""
+
+
+class Traces:
+    """Tells the traces of a machine's orders apart.
+
+    Two orders in which every pair of conflicting accesses (one chunk, one of them a write) comes
+    the same way round read and write the same values (they are one *trace*, in Mazurkiewicz's
+    sense), so an order whose trace was executed before need not be executed again. A program
+    without races has a single trace. Messages need no pairs: the k-th is read by the k-th receive
+    in every order, and its slot is free by then.
+    """
+
+    def __init__(self, machine: Control, place: BufferLayout) -> None:
+        found = _pairs(machine, place)
+        self._known = found is not None
+        self._first, self._second = found if found is not None else (_NONE, _NONE)
+        self._when = np.empty(len(machine.operations), np.int64)
+        self._seen: set[bytes] = set()
+
+    def fresh(self, order: Ints) -> bool:
+        """Test whether an order is of a trace that was not met before."""
+        if not self._known:
+            return True
+        self._when[order] = np.arange(len(order))
+        key = np.packbits(self._when[self._first] < self._when[self._second]).tobytes()
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+
+_NONE: Ints = np.zeros(0, np.int64)
+
+
+def _pairs(machine: Control, place: BufferLayout) -> tuple[Ints, Ints] | None:
+    """Conflicting operations of different blocks, or None if there are too many."""
+    who, cell, writes = _accesses(machine, place)
+    order = np.argsort(cell, kind="stable")
+    who, cell, writes = who[order], cell[order], writes[order]
+    start = np.flatnonzero(np.diff(cell, prepend=-1))
+    size = np.diff(start, append=len(cell))
+    group = np.repeat(np.arange(len(start)), size)
+    writer = np.flatnonzero(writes)
+    many = size[group[writer]]  # a writer is paired with all of its cell
+    if int(many.sum()) > MOST_PAIRS:
+        return None
+    one = np.repeat(writer, many)
+    other = np.arange(len(one)) - np.repeat(np.cumsum(many) - many, many) + start[group[one]]
+    first, second = who[one], who[other]
+    block = machine.operations.block
+    apart = block[first] != block[second]
+    names = np.sort(first[apart] * len(block) + second[apart])
+    names = names[np.diff(names, prepend=-1) > 0]  # np.unique makes a hash table: 30 times as long
+    return names // max(1, len(block)), names % max(1, len(block))
+
+
+def _accesses(machine: Control, place: BufferLayout) -> tuple[Ints, Ints, Ints]:
+    """Columns of operation, cell (chunk and iteration) and whether it is written."""
+    code, o = machine.code, machine.operations
+    sides = touched(code, o)
+    who = np.concatenate([at for at, _, _ in sides])
+    buffer, first = (np.concatenate([side[k] for side in sides]) for k in (1, 2))
+    row = place.base[code.block_rank[o.block[who]], buffer] + first
+    written = np.repeat([0, 0, 1], [len(at) for at, _, _ in sides])
+    count = o.count[who]
+    chunk = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    who, row, written = (np.repeat(x, count) for x in (who, row, written))
+    return who, (row + chunk) * machine.shape.iterations + o.iteration[who], written

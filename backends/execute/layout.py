@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray, Ints, distinct_values
+from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.program import BUFFERS, NOP, READS_SRC, RECEIVES, SENDS, WRITES_DST, Code
 
-from ..formats.msccl.read.collective import MOST_CHUNKS
+from ..judge.values import keys, members
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,12 @@ class BufferLayout:
     rows: int
     in_place: bool
 
+    def name(self, row: int) -> str:
+        """Return ``rank 1 o[3]`` for a row; where i and o share it, the output."""
+        inside = (self.base <= row) & (row < self.base + self.size)
+        rank, buffer = (int(i) for i in np.argwhere(inside)[-1])
+        return f"rank {rank} {BUFFERS[buffer]}[{row - int(self.base[rank, buffer])}]"
+
 
 def layout(
     collective: Collective, scratch: npt.ArrayLike, *, in_place: bool, padded: int = 0
@@ -56,8 +62,7 @@ def layout(
     outputs = max(collective.output_chunks, padded)
     size = np.empty((n, 3), np.int64)
     size[:] = inputs, outputs, 0
-    size[:, 2] = np.clip(np.asarray(scratch, np.int64), 0, MOST_CHUNKS)
-    shift = np.full(n, outputs + 0)
+    size[:, 2] = np.maximum(scratch, 0)
     if in_place:
         shift = np.array([collective.in_place_shift(r) for r in range(n)], np.int64)
     else:
@@ -100,17 +105,20 @@ def data(
     floating = np.issubdtype(dtype, np.floating)
     before = np.empty((place.rows, elements), dtype)
     before.fill(np.nan if floating else poison(dtype))
-    keys, members, starts = _members(c)
-    names, index = np.unique(members, return_inverse=True)
+    sums, owner, rank = members(c)
+    contribution = rank * c.chunks + sums[owner] // len(c.contributions)
+    names, index = np.unique(contribution, return_inverse=True)
     shape = (len(names), elements)
     if floating:
         parts = rng.integers(-64, 65, shape).astype(dtype)
     else:
         parts = rng.integers(np.iinfo(dtype).min // 2, np.iinfo(dtype).max // 2, shape, dtype)
-    values = np.add.reduceat(parts[index], starts, axis=0, dtype=dtype)
+    values = np.add.reduceat(
+        parts[index], np.searchsorted(owner, np.arange(len(sums))), axis=0, dtype=dtype
+    )
 
     def of(p: Placement) -> AnyArray:
-        return np.asarray(values[np.searchsorted(keys, _keys(c, p))])
+        return np.asarray(values[np.searchsorted(sums, keys(c, p))])
 
     before[place.base[c.pre.ranks, 0] + c.pre.offsets] = of(c.pre)
     rows, slot = np.unique(place.base[c.post.ranks, 1] + c.post.offsets, return_inverse=True)
@@ -140,21 +148,6 @@ def number_type(name: str) -> np.dtype[Any]:
     if dtype.kind not in "iuf" or not dtype.isnative or dtype.itemsize > 8:
         raise UserError(f"{name!r} is not a number type", hint="int32, float32, float16 …")
     return dtype
-
-
-def _keys(c: Collective, p: Placement) -> Ints:
-    return p.chunks.astype(np.int64) * len(c.contributions) + p.sets
-
-
-def _members(c: Collective) -> tuple[Ints, Ints, Ints]:
-    """Return the (chunk, set) pairs in use, and as CSR the contributions each is the sum of."""
-    keys = distinct_values(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
-    sets = [np.array(sorted(s), np.int64) for s in c.contributions]
-    chunks, which = np.divmod(keys, len(sets))
-    sizes = np.array([len(s) for s in sets], np.int64)[which]
-    members = np.concatenate([sets[i] for i in which.tolist()]) * c.chunks
-    members += np.repeat(chunks, sizes)
-    return keys, members, np.cumsum(sizes) - sizes
 
 
 def unfit(code: Code, place: BufferLayout) -> str | None:

@@ -18,14 +18,13 @@ from weft.dsl.nouns.library import Library
 from weft.dsl.nouns.topology import Topology
 
 from ..cli.flags.values import split_arguments
-from ..cli.work.tuning import replaceable
 from ..deploy.settings import XML, machine_loader, machine_target
 from ..jobs.executor import Executor
 from ..jobs.local import local
-from ..report.html.library_text import REPORT, library_html
+from ..report.html.library_page import REPORT, library_html
 from ..tune.artefacts import Wanted, require_expressible, require_formats
 from ..tune.asks import Named
-from ..tune.folder import texts_of
+from ..tune.folder import files_in, texts_of
 from ..tune.manifest import stem_of
 from ..tune.options import TuneOptions, provenance, timing_of
 from ..tune.tune import tune as tune_one
@@ -87,7 +86,8 @@ def tune(
         sketches=tuple(_sketch(text) for text in sketches),
     )
     if output is not None:
-        output, replaces = str(output), replaceable(str(output))
+        output, known = str(output), files_in(str(output))
+        replaces = known | {REPORT} if known else known
         check_replaceable(Path(output), output, force=force, replaces=replaces)
     with local(None if jobs is None else integer(jobs, "jobs")) as pool:
         made = [tune_one(machine, one, options, partial(_answers, pool), tell) for one in found]

@@ -11,10 +11,10 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Outcome
 
 from ..report.html.library_page import library_sections
-from ..report.html.machine_facts import machine_tiles
 from ..report.html.page import fragment, share
 from ..report.html.schedule_page import Shown, schedule_head
 from ..report.html.sheet import Facts, head
+from ..report.html.text_page import machine_tiles
 from ..report.svg import SvgPart, drawing, machine_piece
 from .frames import point_row
 

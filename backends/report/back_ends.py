@@ -216,21 +216,21 @@ def _jax(topology: Topology) -> tuple[bool, str]:
     return True, "the only one for programs in JAX; any machine, at the speed of send and receive"
 
 
-def _torch(topology: Topology) -> tuple[bool, str]:
-    return True, "any machine that torch.distributed has, at the speed of its send and receive"
-
-
 def _cupy(topology: Topology) -> tuple[bool, str]:
     if inner_medium(topology) is Medium.XGMI:
         return False, "CuPy's NCCL is NVIDIA's, and these GPUs are AMD's"
     return True, "any NCCL on NVIDIA's GPUs, at the speed of its send and receive"
 
 
-def _mpi(topology: Topology) -> tuple[bool, str]:
-    return True, "arrays on the host, by any MPI"
-
+_TORCH = "any machine that torch.distributed has, at the speed of its send and receive"
 
 WHY: Mapping[str, Callable[[Topology], tuple[bool, str]]] = MappingProxyType(
-    {"torch-symm": _symmetric, "jax": _jax, "torch": _torch, "cupy-nccl": _cupy, "mpi": _mpi}
+    {
+        "torch-symm": _symmetric,
+        "jax": _jax,
+        "torch": lambda _: (True, _TORCH),
+        "cupy-nccl": _cupy,
+        "mpi": lambda _: (True, "arrays on the host, by any MPI"),
+    }
 )
 """Whether a program fits a machine, and why."""

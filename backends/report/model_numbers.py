@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.tables import table
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import Certainty, ModelNumber, calibrated_model
 from weft.synth.time.runtime_model import RuntimeModel
+
+from .report import shown
 
 PROTOCOLS = (".LL", ".LL128", ".Simple")
 """Ends of keys that are of one protocol."""
@@ -98,12 +99,13 @@ def numbers_json(numbers: Sequence[ModelNumber]) -> list[dict[str, Any]]:
 def numbers_text(numbers: Sequence[ModelNumber], protocol: str = "") -> str:
     """Return a table, the least sure first; of one protocol (``.LL``) where it is named."""
     order = list(Certainty)[::-1]
-    shown = [
+    kept = [
         one
         for one in numbers
         if not protocol or one.key.endswith(protocol) or not one.key.endswith(PROTOCOLS)
     ]
-    shown.sort(key=lambda one: (order.index(one.certainty), one.key))
-    rows = [(one.key, f"{float(one.value):g}", str(one.certainty), one.source) for one in shown]
-    head = table(("number", "value", "is", "source"), rows)
-    return f"{head}\nanother number: {shown[0].replaced_by}" if shown else ""
+    kept.sort(key=lambda one: (order.index(one.certainty), one.key))
+    if not kept:
+        return ""
+    columns = ("number:key", "value:value:g", "is:certainty", "source:source")
+    return f"{shown(numbers_json(kept), *columns)}\nanother number: {kept[0].replaced_by}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from weft.dsl.nouns.workload_plan import PlanPiece, WorkloadPlan
 from weft.synth.ordering.plan import graph_of
 from weft.synth.ordering.tasks import GPU, TaskGraph
 
-from .scale import OKABE_ITO
-from .svg import GanttRow, SvgPart, gantt_piece
+from .svg import OKABE_ITO, GanttRow, SvgPart, gantt_piece
 from .trace import TraceFile, lanes
 
 MOST_ROWS = 64
@@ -75,11 +74,6 @@ def exposed(plan: WorkloadPlan, graph: TaskGraph) -> list[tuple[float, float]]:
     return found
 
 
-def exposed_us(plan: WorkloadPlan) -> float:
-    """Return for how many µs something is sent while no rank computes."""
-    return sum(end - start for start, end in exposed(plan, graph_of(plan)))
-
-
 def _union(pieces: Iterable[PlanPiece]) -> list[tuple[float, float]]:
     """Return the times of some pieces, joined, in order."""
     found: list[tuple[float, float]] = []
@@ -95,26 +89,19 @@ def plan_chart(plan: WorkloadPlan) -> SvgPart:
     """Return the chart: a colour for each class, grey for computations."""
     graph = graph_of(plan)
     rows = plan_rows(plan, graph)
-    colours = _colours(plan)
-    shown = _shown(rows)
+    classes = enumerate(plan.workload.classes)
+    colours = {name: OKABE_ITO[at % len(OKABE_ITO)] for at, name in classes}
+    shown = [
+        row
+        for computes in (True, False)
+        for row in [one for one in rows if one.computes is computes][:MOST_ROWS]
+    ]
     drawn = [GanttRow(row.name, _bars(plan, row, colours)) for row in shown]
     if any(row.computes for row in rows):
         bare = [(a, b, "#d55e00", "sent while no rank computes") for a, b in exposed(plan, graph)]
         drawn.append(GanttRow(EXPOSED, bare))
     hidden = len(rows) - len(shown)
     return gantt_piece(drawn, plan.us, f"… and {count(hidden, 'row')} more" if hidden else "")
-
-
-def _shown(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    return [
-        row
-        for computes in (True, False)
-        for row in [one for one in rows if one.computes is computes][:MOST_ROWS]
-    ]
-
-
-def _colours(plan: WorkloadPlan) -> dict[str, str]:
-    return {name: OKABE_ITO[at % len(OKABE_ITO)] for at, name in enumerate(plan.workload.classes)}
 
 
 def _bars(
@@ -160,7 +147,6 @@ def add_plan(trace: TraceFile, plan: WorkloadPlan) -> None:
 
 
 def _add_use(trace: TraceFile, plan: WorkloadPlan, graph: TaskGraph) -> None:
-    """Add a counter for the use of each resource that is not a GPU's."""
     shared = [r for r, name in enumerate(graph.occupied) if not name.startswith(GPU)]
     if not shared:
         return

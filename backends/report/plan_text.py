@@ -1,21 +1,33 @@
-"""Texts and facts of plans of workloads."""
+"""Texts and facts of plans: of a workload in time, of collectives at once, of jobs in turn."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.tables import count, facts, microseconds, number, table
+from weft.dsl.base.tables import count, facts, microseconds, number
 from weft.dsl.nouns.workload_plan import PlanProofStep, WorkloadPlan
+from weft.synth.fabric.occupancy import resource_name
 from weft.synth.ordering.plan import SHARED, graph_of
+
+from .report import shown
+
+if TYPE_CHECKING:
+    from weft.synth.joint.times import CollectiveTimes
+    from weft.synth.ordering.jobs import SharedJobs
+    from weft.synth.planning.alone import AloneBound
+    from weft.synth.planning.joint_plan import JointPlan
 
 MOST_NAMES = 6
 """Operations of a path that are named; of longer ones the middle is left out."""
 
 MOST_ORDER = 40
 """Classes, and operations of the order, that are named in a text."""
+
+FAIR = "several communicators, all slowed alike"
+QUEUE = "one at a time on each rank, in the order of readiness"
 
 _NUMBERED = re.compile(r"(.*)\[(0|[1-9][0-9]*)\]", re.DOTALL)
 
@@ -29,26 +41,22 @@ def plan_text(plan: WorkloadPlan) -> str:
             ("workload", f"{name}, {operations}"),
             ("bound", f"{microseconds(float(plan.bound_us))} µs: {certificate_text(plan.proof)}"),
             ("plan", f"{microseconds(plan.us)} µs, {_quality(plan)}"),
-            *((label, _against(plan, us, how)) for label, us, how in _others(plan)),
+            ("fair sharing", _against(plan, plan.times.fair, FAIR)),
+            ("one queue", _against(plan, plan.times.queue, QUEUE)),
+            ("no overlap", _against(plan, plan.times.sequence, "one after another")),
         ]
     )
-    rows = [
-        (one["name"], one["operations"], microseconds(one["alone_us"]), microseconds(one["end_us"]))
-        for one in class_times(plan)
-    ]
-    parts = [head]
-    if rows:
-        names = ("class", "operations", "alone µs", "ends µs")
-        parts.append(table(names, rows[:MOST_ORDER]))
-    if len(rows) > MOST_ORDER:
-        parts.append(f"… and {len(rows) - MOST_ORDER} more classes")
+    classes = class_times(plan)
+    columns = ("class:name", "operations:operations", "alone µs:alone_us", "ends µs:end_us")
+    parts = [head, shown(classes[:MOST_ORDER], *columns) if classes else ""]
+    if len(classes) > MOST_ORDER:
+        parts.append(f"… and {len(classes) - MOST_ORDER} more classes")
     parts.append(_order_text(plan))
     parts += [f"note: {remark}" for remark in plan.remarks]
     return "\n\n".join(part for part in parts if part)
 
 
 def _order_text(plan: WorkloadPlan) -> str:
-    """Return which operations go first; empty where links are shared fairly."""
     if SHARED in plan.remarks:
         return ""
     communicates = {one.name for one in plan.workload.operations if one.communicates}
@@ -89,14 +97,6 @@ def _quality(plan: WorkloadPlan) -> str:
 def is_best(plan: WorkloadPlan) -> bool:
     """Return True if the plan meets its bound, but for rounding."""
     return plan.us <= float(plan.bound_us) * (1 + 1e-9)
-
-
-def _others(plan: WorkloadPlan) -> list[tuple[str, float, str]]:
-    return [
-        ("fair sharing", plan.times.fair, "several communicators, all slowed alike"),
-        ("one queue", plan.times.queue, "one at a time on each rank, in the order of readiness"),
-        ("no overlap", plan.times.sequence, "one after another"),
-    ]
 
 
 def _against(plan: WorkloadPlan, us: float, how: str) -> str:
@@ -193,3 +193,195 @@ def plan_facts(plan: WorkloadPlan) -> dict[str, Any]:
         "order": list(plan.order),
         "remarks": list(plan.remarks),
     }
+
+
+def _classes(times: CollectiveTimes, plan: JointPlan | None) -> list[dict[str, Any]]:
+    asked = [one for one in times.demands if one.parts]
+    ends: dict[str, float] = {}
+    for one, end in zip(asked, plan.ends if plan else (), strict=plan is not None):
+        name = one.operation.class_name
+        ends[name] = max(end, ends.get(name, 0.0))
+    return [
+        {
+            "name": one.name,
+            "alone_us": number(float(one.alone_us)),
+            "end_us": number(ends.get(one.name)),
+        }
+        for one in times.classes
+    ]
+
+
+def bound_facts(times: CollectiveTimes, alone: AloneBound | None) -> dict[str, Any]:
+    """Return the bound: of the rates of all together, or of one operation alone where that is more.
+
+    In the latter case ``rates`` is the former, which leaves latency out.
+    """
+    joint = times.joint
+    prices = {
+        resource_name(times.topology, row): price for row, price in enumerate(joint.prices) if price
+    }
+    proof = {"kind": "prices", "text": times.sentence, "prices": prices}
+    rates = {"us": number(float(joint.us)), "exact_us": str(joint.us)}
+    found = {**rates, "optimum_us": number(joint.value_us), "certificate": proof}
+    if alone is None:
+        return found
+    own = alone.certificate
+    return {
+        "us": number(float(alone.us)),
+        "exact_us": str(alone.us),
+        "optimum_us": None,
+        "certificate": {
+            "kind": own.kind,
+            "operation": alone.name,
+            "text": own.text,
+            "data": own.data,
+        },
+        "rates": found,
+    }
+
+
+def joint_facts(
+    times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None, file: str | None
+) -> dict[str, Any]:
+    """Return the keys of ``weft plan --json``."""
+    return {
+        "bound": bound_facts(times, alone),
+        "value": number(plan.us) if plan else None,
+        "alone_us": number(max(float(one.alone_us) for one in times.classes)),
+        "sequence_us": number(float(times.sequence_us)),
+        "together_us": number(times.together_us),
+        "gains": times.gains(),
+        "classes": _classes(times, plan),
+        "way": plan.way if plan else None,
+        "file": file,
+    }
+
+
+def joint_text(times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None) -> str:
+    """Return the answer of ``weft plan`` for people."""
+    joint = times.joint
+    least = float(joint.us if alone is None else alone.us)
+    rows = [
+        {**row, "groups": len(one.which)}
+        for row, one in zip(_classes(times, plan), times.classes, strict=True)
+    ]
+    columns = ("class:name", "groups:groups", "alone µs:alone_us:,.1f", "done at µs:end_us:,.1f")
+    rates = "" if alone is None else ", latency left out"
+    told = f"{float(joint.us):,.3f} µs for all together, latency left out"
+    if alone is None:
+        head = [("bound", told), ("", times.sentence)]
+    else:
+        head = [
+            ("bound", f"{least:,.3f} µs for {alone.name} alone, with latency"),
+            ("", alone.certificate.text),
+            ("rates", told),
+            ("", times.sentence),
+        ]
+    if plan:
+        above = f"{plan.us / least - 1:.2%} above the bound, by {plan.way}"
+        head.append(("plan", f"{plan.us:,.3f} µs, {above}"))
+    head += [
+        ("in turn", f"{float(times.sequence_us):,.1f} µs, one class after another{rates}"),
+        ("at once", f"{times.together_us:,.1f} µs, each class by its own routes{rates}"),
+        ("gains", times.gains()),
+    ]
+    return "\n".join([facts(head), shown(rows, *columns)])
+
+
+def shift_text(found: SharedJobs) -> str:
+    """Return shifts and iterations of the jobs, and how sure it is."""
+    shifts = found.shifts
+    return "\n\n".join(
+        [
+            shown(
+                _jobs(found),
+                *("job:name", "period µs:period_us", "shift µs:shift_us"),
+                *("iteration before:iteration_before_us", "after:iteration_us"),
+            ),
+            facts(
+                [
+                    ("common period", f"{microseconds(float(shifts.common_us))} µs"),
+                    ("excess before", _excess(found, shifts.before)),
+                    ("excess", f"{_excess(found, shifts.excess)}, {_proof(found)}"),
+                    ("score", f"{float(shifts.score):.4g}"),
+                    ("drift", _drift(found)),
+                ]
+            ),
+            verdict(found),
+        ]
+    )
+
+
+def _jobs(found: SharedJobs) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": job.name,
+            "period_us": number(job.period),
+            "shift_us": number(shift),
+            "iteration_before_us": number(before),
+            "iteration_us": number(after),
+        }
+        for job, shift, before, after in zip(
+            found.jobs, found.shifts.us, found.before_us, found.after_us, strict=True
+        )
+    ]
+
+
+def _excess(found: SharedJobs, us: Fraction) -> str:
+    return f"{float(us):,.6g} µs of {float(found.shifts.common_us):,.6g} µs"
+
+
+def _proof(found: SharedJobs) -> str:
+    if not found.shifts.excess:
+        return "so the jobs do not touch"
+    if found.shifts.optimal:
+        return "proved least"
+    return f"at least {float(found.shifts.bound):,.6g} µs is proved"
+
+
+def _drift(found: SharedJobs) -> str | None:
+    drift = found.shifts.drift_us
+    if drift is None:
+        return None
+    if not drift:
+        return "none: a job that is late at all meets another"
+    return f"a job may be late or early by {float(drift):,.6g} µs"
+
+
+def verdict(found: SharedJobs) -> str:
+    """Return in one sentence what shifts gain."""
+    shifts = found.shifts
+    if not shifts.by_resource:
+        return "the jobs share no resource: no shift is needed"
+    if not shifts.before:
+        return "the jobs do not touch even unshifted"
+    if not shifts.helps:
+        sure = "no shift helps" if shifts.optimal else "no shift was found that helps"
+        return f"{sure}: the excess stays {float(shifts.excess):,.6g} µs"
+    if shifts.excess:
+        rest = "no shift removes the rest" if shifts.optimal else "the rest was not removed"
+        return f"shifts help, and {rest}: {float(shifts.excess):,.6g} µs"
+    return "it holds while the periods stay as told: jobs that drift meet again"
+
+
+def shift_facts(found: SharedJobs) -> dict[str, Any]:
+    """Return the object of ``--json``."""
+    shifts = found.shifts
+    data: dict[str, Any] = {
+        "jobs": _jobs(found),
+        "shifts": [number(shift) for shift in shifts.us],
+        "common_us": number(shifts.common_us),
+        "excess_before_us": number(shifts.before),
+        "excess_us": number(shifts.excess),
+        "bound_us": number(shifts.bound),
+        "optimal": shifts.optimal,
+        "helps": shifts.helps,
+        "score": number(shifts.score),
+        "drift_us": number(shifts.drift_us),
+        "resources": {name: number(us) for name, us in shifts.by_resource.items()},
+        "verdict": verdict(found),
+    }
+    if found.widths and set(shifts.by_resource) <= set(found.widths):
+        by_resource = shifts.by_resource.items()  # GB/s times µs: 1000 bytes
+        data["excess"] = number(sum(us * found.widths[name] for name, us in by_resource))
+    return data

@@ -89,6 +89,5 @@ def reached_rates(topology: Topology, collective: Collective) -> ReachedRates | 
 
 
 def _busbw(ps_per_byte: Fraction, ranks: int) -> float:
-    """Return the bus bandwidth of an allreduce as nccl-tests count it."""
     algbw = 10**6 / (ps_per_byte * BYTES_PER_US_PER_GBPS)
     return float(algbw * 2 * (ranks - 1) / ranks)

@@ -1,4 +1,5 @@
-"""Static drawings for papers: a machine with the use of its links, and Gantt charts of runs.
+"""Static drawings for papers: a machine with the use of its links, and Gantt charts of runs, as
+SVG; a machine as Graphviz text.
 
 Plain SVG without styles from outside or scripts. The same input gives the same text. Links that
 share something are dashed, and what they share is listed with its use.
@@ -7,7 +8,7 @@ share something are dashed, and what they share is listed with its use.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 import numpy as np
@@ -23,8 +24,29 @@ from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
 
 from .layout import NODE, MapLayout, half_width, layout, link_paths, node_label
-from .scale import OKABE_ITO, shade, share_words
 from .trace_runs import move_name
+
+# Colour scale of use in all drawings: pale grey to dark blue. Its steps differ in lightness, so
+# that they are told apart in print and by colour-blind readers.
+
+_PALE, _DARK = (0xD0, 0xD0, 0xD0), (0x10, 0x46, 0x7C)
+
+OKABE_ITO = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#555555")
+"""Colours that are distinguishable with colour blindness (Okabe and Ito, 2008)."""
+
+
+def shade(share: float) -> str:
+    """Return the colour of a share of 0 … 1."""
+    inside = min(1.0, max(0.0, share))
+    mixed = (round(a + (b - a) * inside) for a, b in zip(_PALE, _DARK, strict=True))
+    return "#" + "".join(f"{x:02x}" for x in mixed)
+
+
+def share_words(share: float) -> str:
+    """Return ``87%``; a share of nearly 1 is never rounded to 100%."""
+    nearly = 0 < 1 - share < 0.005
+    return f"{share:.1%}" if nearly or 0 < share < 0.01 else f"{share:.0%}"
+
 
 LISTED = 24
 """Largest number of shared resources that are listed; of more, the busiest."""
@@ -146,7 +168,6 @@ def _node(topology: Topology, i: int, x: float, y: float) -> str:
 
 
 def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
-    """Return the list of shared resources, the busiest first."""
     links = len(topology.links)
     order = list(range(len(topology.resources)))
     if use is not None:
@@ -198,7 +219,6 @@ def gantt_piece(rows: Sequence[GanttRow], time_us: float, more: str = "") -> Svg
 
 
 def _ticks(time_us: float) -> list[float]:
-    """Return round times, at most ten."""
     if time_us <= 0:
         return [0.0]
     step = 10.0 ** math.floor(math.log10(time_us / 5))
@@ -228,7 +248,6 @@ def _text(x: float, y: float, words: str, *, size: int = 9, anchor: str = "middl
 
 
 def _n(value: float) -> str:
-    """Return a number as short as possible."""
     short = f"{np.round(value, 2):.2f}".rstrip("0").rstrip(".")
     return "0" if short == "-0" else short
 
@@ -306,3 +325,95 @@ def program_chart(run: ProgramTimeline) -> SvgPart:
     if run.skipped:
         said.append("iterations that repeat those before are not drawn")
     return gantt_piece(rows, run.time_us, "; ".join(said))
+
+
+# --- Graphviz: nodes by host, links with their bandwidth; any name is safe ------------------------
+
+_SHAPES = {NodeKind.GPU: "circle", NodeKind.SWITCH: "box", NodeKind.NIC: "hexagon"}
+
+
+def machine_dot(topology: Topology, use: Floats | None = None, title: str = "") -> str:
+    """Return the graph of a machine; ``use``: share of the time each link and resource is occupied.
+
+    Without it, the two directions of a cable are one line.
+    """
+    whole = plain_machine(topology)
+    topology, use = whole.machine, None if use is None else whole.shares(use)
+    lines = [
+        f"digraph {quoted(topology.name)} {{",
+        f"  graph [label={quoted(title or topology.name)}, labelloc=t, fontname=Helvetica];",
+        "  node [fontname=Helvetica, fontsize=10, margin=0.03];",
+        "  edge [fontname=Helvetica, fontsize=8, arrowsize=0.6];",
+        *_dot_nodes(topology),
+        *(_dot_cables(topology) if use is None else _dot_links(topology, use)),
+        *_dot_resources(topology, use),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def quoted(text: str) -> str:
+    """Return a string literal of the language: only backslashes and quotes are escaped."""
+    plain = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "\\n".join(plain.splitlines()) + '"'
+
+
+def _dot_nodes(topology: Topology) -> Iterator[str]:
+    """Yield all nodes, those of a host in a frame where there are several."""
+    framed = topology.hosts > 1
+    for host in sorted({n.host for n in topology.nodes if n.host is not None}) if framed else ():
+        yield f"  subgraph cluster_{host} {{"
+        yield f"    label={quoted(f'host {host}')}; color=gray60;"
+        for i, node in enumerate(topology.nodes):
+            if node.host == host:
+                yield f"    {_dot_node(topology, i)}"
+        yield "  }"
+    for i, node in enumerate(topology.nodes):
+        if not framed or node.host is None:
+            yield f"  {_dot_node(topology, i)}"
+
+
+def _dot_node(topology: Topology, i: int) -> str:
+    node = topology.nodes[i]
+    return f"n{i} [label={quoted(node.name)}, shape={_SHAPES.get(node.kind, 'box3d')}];"
+
+
+def _dot_cables(topology: Topology) -> Iterator[str]:
+    """Yield similar links between two nodes as one line, with arrows both ways if there are
+    both."""
+    count: dict[tuple[int, int, object], int] = {}
+    for x in topology.links:
+        key = (x.src, x.dst, x.bandwidth)
+        count[key] = count.get(key, 0) + 1
+    for (src, dst, bandwidth), times in count.items():
+        both = count.get((dst, src, bandwidth)) == times
+        if both and src > dst:
+            continue
+        label = f"{times} x " if times > 1 else ""
+        label += f"{float(bandwidth):.4g} GB/s"  # type: ignore[arg-type]
+        way = ", dir=both" if both else ""
+        yield f"  n{src} -> n{dst} [label={quoted(label)}{way}];"
+
+
+def _dot_links(topology: Topology, use: Floats) -> Iterator[str]:
+    """Yield every link that is used, darker and thicker with its use; the others pale."""
+    for x, share in zip(topology.links, use.tolist(), strict=False):
+        label = f"{float(x.bandwidth):.4g} GB/s, {share_words(share)}"
+        shown = (
+            f"label={quoted(label)}, penwidth={0.5 + 3 * share:.2f}" if share else "style=dotted"
+        )
+        yield f'  n{x.src} -> n{x.dst} [{shown}, color="{shade(share)}"];'
+
+
+def _dot_resources(topology: Topology, use: Floats | None) -> Iterator[str]:
+    """Yield a note for each shared resource, tied to the nodes that send through it."""
+    for row, resource in topology.shared_rows():
+        at = row - len(topology.links)
+        label = f"{resource.name}: {float(resource.bandwidth):.4g} GB/s shared"
+        colour = "gray40"
+        if use is not None:
+            share = float(use[row])
+            label, colour = f"{label}, {share_words(share)}", shade(share)
+        yield f'  r{at} [label={quoted(label)}, shape=note, fontsize=8, color="{colour}"];'
+        for node in sorted({topology.links[i].src for i in resource.links}):
+            yield f"  r{at} -> n{node} [dir=none, style=dashed, color=gray70];"

@@ -6,7 +6,8 @@ The same text on any terminal or pipe; numbers carry their units; long lists are
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -22,7 +23,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops, islands
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
-from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.topology import Link, Topology
 from weft.synth.fabric.occupancy import links_used
 
 MATRIX_RANKS = 32
@@ -93,14 +94,12 @@ def _islands(topology: Topology) -> str | None:
     groups = islands(topology)
     if len(groups) == 1:
         return None
-    shown = " | ".join(_ranks(list(group)) for group in groups[:LONGEST_LIST])
+    shown = " | ".join(runs(group) for group in groups[:LONGEST_LIST])
     more = " | …" if len(groups) > LONGEST_LIST else ""
     return f"{len(groups)}: {shown}{more} (no way there and back between them)"
 
 
 def _link_kinds(topology: Topology) -> str:
-    """Return the kinds of links, counted."""
-
     def ends(src: int, dst: int) -> str:
         a, b = topology.nodes[src], topology.nodes[dst]
         across = a.host is not None and b.host is not None and a.host != b.host
@@ -159,32 +158,32 @@ def collective_text(collective: Collective) -> str:
             ("message", f"{c.message_chunks} {_measure(c)}"),
         ]
     )
-    start, end = _holders(c.pre, c.chunks), _holders(c.post, c.chunks)
-    rows = [(k, _ranks(start[k]), _ranks(end[k])) for k in range(c.chunks)]
+    start, end = holders(c.pre), holders(c.post)
+    rows = [(k, runs(start.get(k, ())), runs(end.get(k, ()))) for k in range(c.chunks)]
     return head + "\n\n" + cut_table("", table(("chunk", "starts on", "must end on"), rows))
 
 
 def _measure(collective: Collective) -> str:
-    """Return the unit of sizes."""
     return "grains" if collective.sizes else "chunks"
 
 
-def _holders(placement: Placement, chunks: int) -> list[list[int]]:
-    held: list[list[int]] = [[] for _ in range(chunks)]
+def holders(placement: Placement) -> dict[int, set[int]]:
+    """Return the ranks of each chunk."""
+    held: dict[int, set[int]] = defaultdict(set)
     for rank, chunk in zip(placement.ranks.tolist(), placement.chunks.tolist(), strict=True):
-        held[chunk].append(rank)
+        held[chunk].add(rank)
     return held
 
 
-def _ranks(ranks: list[int]) -> str:
-    """Return sorted ranks with runs joined: ``0..3,7``."""
-    runs: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
+def runs(numbers: Iterable[int], to: str = "..", apart: str = ",") -> str:
+    """Return sorted numbers with runs joined: ``0..3,7``."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
         else:
-            runs.append([rank, rank])
-    return ",".join(str(a) if a == b else f"{a}..{b}" for a, b in runs)
+            found.append([number, number])
+    return apart.join(str(a) if a == b else f"{a}{to}{b}" for a, b in found)
 
 
 # --- schedules ------------------------------------------------------------------------------------
@@ -259,8 +258,8 @@ def _casts(s: Schedule) -> str:
                 way.step + 1,
                 " and ".join(["sum"] * many_in + ["copy"] * many_out),
                 ", ".join(names[v] for v in sorted(switches)),
-                _ranks(list(way.sources)),
-                _ranks(list(way.destinations)),
+                runs(way.sources),
+                runs(way.destinations),
                 chunks,
             )
         )
@@ -327,24 +326,29 @@ def _links(s: Schedule, load: Ints) -> str:
 
 def _gantt(s: Schedule, load: Ints) -> str:
     """Return a chart with a row per rank, a cell per step: the fill of its outgoing links."""
-    busy, n = _busy(s, load), s.topology.ranks
-    links = plain_machine(s.topology).machine.links
-    width = np.array([float(x.bandwidth) for x in links])
-    source = np.array([x.src for x in links])
     cells = s.rounds if len(s.rounds) == s.steps else (1,) * s.steps
     scale = max(1, -(-max(cells) // 12))
+    links = plain_machine(s.topology).machine.links
+    wide = [max(1, -(-rounds // scale)) for rounds in cells]
     lines = []
-    for rank in range(n):
-        mine = source == rank
-        use = (
-            np.average(busy[mine], axis=0, weights=width[mine]) if mine.any() else np.zeros(s.steps)
-        )
-        marks = np.ceil(np.clip(use, 0, 1) * 8 - 1e-9).astype(int)
-        drawn = "|".join(
-            SHADES[m] * max(1, -(-r // scale)) for m, r in zip(marks, cells, strict=True)
-        )
-        lines.append(f"{s.topology.nodes[rank].name:>8} |{drawn}|")
+    for name, marks in rank_fills(s.topology, links, _busy(s, load)):
+        drawn = "|".join(mark * width for mark, width in zip(marks, wide, strict=True))
+        lines.append(f"{name} |{drawn}|")
     return "use of the outgoing links of every rank, step by step:\n" + "\n".join(lines)
+
+
+def rank_fills(
+    topology: Topology, links: Sequence[Link], use: Floats
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each rank, and the shades of the use of its outgoing links; ``use``: share
+    of each link in each cell."""
+    width = np.array([float(x.bandwidth) for x in links])
+    source = np.array([x.src for x in links])
+    for rank in range(topology.ranks):
+        mine = source == rank
+        fill = np.average(use[mine], axis=0, weights=width[mine]) if mine.any() else use[0] * 0
+        marks = np.ceil(np.clip(fill, 0, 1) * 8 - 1e-9).astype(int)
+        yield f"{topology.nodes[rank].name:>8}", [SHADES[m] for m in marks]
 
 
 def _short(value: Fraction) -> str:

@@ -32,8 +32,6 @@ Thread = tuple[Any, Any]
 
 @dataclass(slots=True)
 class _State:
-    """State of the check after the events so far."""
-
     now: float = -math.inf
     last: dict[Thread, tuple[float, float]] = field(default_factory=dict)
     names: dict[tuple[str, Any, Any], Any] = field(default_factory=dict)

@@ -17,7 +17,6 @@ Recorded calls: ranks are processes, rounds slices; arrows are messages.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -38,21 +37,30 @@ from .trace import Mark, TraceFile, TraceTrack, lanes
 
 def add_schedule(trace: TraceFile, run: Timeline, group: str = "") -> None:
     """Add a timeline to a trace; ``group`` begins the names of its processes."""
-    s, topology = run.schedule, run.schedule.topology
+    topology = run.schedule.topology
     per_link = _passages_of_links(run)
     totals = trace.process(f"{group}all links")
     first: dict[int, Mark] = {}
     last: dict[int, Mark] = {}
-    for node, links in _by_source(topology, per_link):
+    by_source: dict[int, list[int]] = {}
+    for link in sorted(per_link):
+        by_source.setdefault(topology.links[link].src, []).append(link)
+    for node, links in sorted(by_source.items()):
         process = trace.process(group + node_name(topology, node))
         for link in links:
             _add_link(trace, process, run, link, per_link[link], first, last)
         mine = np.concatenate([per_link[link] for link in links])
-        _add_use(trace, process, run, mine, f"of {len(links)} links out")
+        unit, ones = f"of {len(links)} links out", np.ones(len(mine))
+        _counted(trace, process, "links in use", unit, run.start_us[mine], run.left_us[mine], ones)
     _add_resources(trace, run, group)
     for before, after in run.feeds.tolist():
         trace.arrow(last[before], first[after], "data")
-    _add_totals(trace, totals, run, s)
+    _counted(trace, totals, "in flight", "bytes", run.start_us, run.end_us, run.bytes)
+    owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
+    on_link = run.held_row < len(topology.links)
+    begin, end = run.start_us[owner][on_link], run.held_until_us[on_link]
+    unit, ones = f"of {len(topology.links)} links", np.ones(len(begin))
+    _counted(trace, totals, "links in use", unit, begin, end, ones)
 
 
 def node_name(topology: Topology, node: int) -> str:
@@ -82,14 +90,6 @@ def _passages_of_links(run: Timeline) -> dict[int, np.ndarray]:
     return {int(link[at]): part for at, part in zip([0, *cuts], parts, strict=True) if len(part)}
 
 
-def _by_source(topology: Topology, used: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield the nodes that send, and the links that they use."""
-    of: dict[int, list[int]] = {}
-    for link in sorted(used):
-        of.setdefault(topology.links[link].src, []).append(link)
-    yield from sorted(of.items())
-
-
 def _add_link(
     trace: TraceFile,
     process: int,
@@ -99,7 +99,6 @@ def _add_link(
     first: dict[int, Mark],
     last: dict[int, Mark],
 ) -> None:
-    """Add the slices of a link, in as many lanes as it needs."""
     topology = run.schedule.topology
     name = link_name(topology, link)
     places: list[TraceTrack] = []
@@ -166,7 +165,6 @@ def _ends_of(s: Schedule, m: Movements, i: int) -> dict[str, object]:
 
 
 def _add_resources(trace: TraceFile, run: Timeline, group: str) -> None:
-    """Add the slices in which transfers hold each shared resource."""
     topology = run.schedule.topology
     links = len(topology.links)
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
@@ -190,31 +188,6 @@ def _add_resources(trace: TraceFile, run: Timeline, group: str) -> None:
                 "resource",
                 move_facts(run, passage),
             )
-
-
-def _add_use(
-    trace: TraceFile, process: int, run: Timeline, passages: np.ndarray, unit: str
-) -> None:
-    """Add a counter of a node's links in use."""
-    begin, end = run.start_us[passages], run.left_us[passages]
-    _counted(trace, process, "links in use", unit, begin, end, np.ones(len(passages)))
-
-
-def _add_totals(trace: TraceFile, process: int, run: Timeline, s: Schedule) -> None:
-    """Add counters of the bytes in flight and of all links in use."""
-    _counted(trace, process, "in flight", "bytes", run.start_us, run.end_us, run.bytes)
-    owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
-    on_link = run.held_row < len(s.topology.links)
-    begin, end = run.start_us[owner][on_link], run.held_until_us[on_link]
-    _counted(
-        trace,
-        process,
-        "links in use",
-        f"of {len(s.topology.links)} links",
-        begin,
-        end,
-        np.ones(len(begin)),
-    )
 
 
 def _counted(
@@ -256,7 +229,6 @@ def _add_block(
     phases: dict[int, list[int]],
     marks: dict[int, Mark],
 ) -> None:
-    """Add the slices of a thread block."""
     program = run.table.program
     rank, number = int(program.block_rank[block]), int(program.block_index[block])
     code = run.program.ranks[rank].blocks[number]
@@ -279,7 +251,6 @@ def _add_block(
 
 
 def _phases(run: ProgramTimeline) -> dict[int, list[int]]:
-    """Return the phases of each recorded operation."""
     found: dict[int, list[int]] = {}
     for phase, one in enumerate(run.phase_of.tolist()):
         found.setdefault(one, []).append(phase)
@@ -297,7 +268,7 @@ def _facts(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> dict[str,
     return {
         "step": number,
         "instruction": instruction_text(code[number]),
-        "does": _words(tuple(Op)[run.table.op[operation]]),
+        "does": tuple(Op)[run.table.op[operation]].name.lower().replace("_", " "),
         "iteration": int(run.turn[one]) + 1,
         "iterations": run.cut.iterations,
         "chunks": int(run.table.chunks[operation]),
@@ -306,23 +277,13 @@ def _facts(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> dict[str,
     }
 
 
-def _words(op: Op) -> str:
-    return op.name.lower().replace("_", " ")
-
-
 def _add_links(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
-    """Add the slices in which messages hold each link and shared resource."""
     owner = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
     if not len(owner):
         return
     process = trace.process(f"{group}links")
-    trace.counter(
-        process,
-        "in flight",
-        "bytes",
-        np.concatenate([run.message_start_us, run.message_end_us]),
-        np.concatenate([run.bytes[run.message_of], -run.bytes[run.message_of]]),
-    )
+    moved = run.bytes[run.message_of]
+    _counted(trace, process, "in flight", "bytes", run.message_start_us, run.message_end_us, moved)
     for row in distinct_values(run.held_row).tolist():
         held = np.flatnonzero(run.held_row == row)
         place = trace.track(process, resource_name(run.topology, row))

@@ -17,7 +17,7 @@ from weft.dsl.nouns.library import FOUND_IN_SWITCHES
 from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.in_network import InNetwork
-from weft.synth.engines.classic.laned import Laned
+from weft.synth.engines.classic.lanes import Laned
 from weft.synth.engines.classic.place import find_algorithm, names_for
 
 from .effort import EFFORT

@@ -25,7 +25,8 @@ from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import FEWEST_CHANNELS, MSCCL, UNLIMITED
 from weft.dsl.nouns.topology import NodeKind, Topology
-from weft.synth.engines.classic import lanes, pairwise
+from weft.synth.engines.classic import lanes
+from weft.synth.engines.classic.flat import spread_out
 from weft.synth.engines.classic.place import Site
 from weft.synth.time.calibrated import (
     NCCL,
@@ -275,7 +276,7 @@ class _BaselineSite:
             return
 
         def write(p: Builder) -> None:
-            pairwise.spread_out(p, range(self.topology.ranks))
+            spread_out(p, range(self.topology.ranks))
 
         inside = self.topology.hosts == 1  # between hosts it is the NIC's cost of a message
         peer = (inside and model_number(self.topology, "peer", self.runtime)) or 0.0

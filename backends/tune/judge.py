@@ -19,11 +19,11 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.judge.verify import verify
 
-from ..check.checker import check_program, check_xml
+from ..check.checker import check_program
 from ..check.checks import Check
 from ..check.findings import Finding, errors
-from ..check.header import sizes_of
 from ..compile.analyses.unroll import same_question
+from ..formats.msccl.check import check_xml, sizes_of
 from ..formats.msccl.read import XmlAlgo
 from ..formats.msccl.read.collective import NAMES, fit
 from ..formats.mscclpp.check import check_plan

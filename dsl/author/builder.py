@@ -37,7 +37,7 @@ from ..nouns.algorithm import Algorithm
 from ..nouns.collective import Collective, Kind
 from ..nouns.program import Buffer, Protocol, protocol_of
 from ..nouns.slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
-from .call_site import user_span
+from .call_site import user_span, wrong
 from .contributions import Contributions, Value, Wishes, numbers_text, place_of, value_text
 
 MOST_INSTANCES = 64
@@ -149,40 +149,33 @@ class Builder:
         rank, index, count = _integers(rank=rank, index=index, count=count)
         self._check_rank(rank)
         if count < 1:
-            raise BadAlgorithm(
-                f"a reference is to at least one chunk, not {count}", where=user_span()
-            )
+            raise wrong(f"a reference is to at least one chunk, not {count}")
         held = state.held[rank]
         if buffer is None:
             if not 0 <= index <= index + count - 1 < self.chunks:
-                raise BadAlgorithm(
+                raise wrong(
                     f"there is no chunk {index if index < 0 else index + count - 1}",
-                    where=user_span(),
-                    hint=f"the chunks are 0 … {self.chunks - 1}",
+                    f"the chunks are 0 … {self.chunks - 1}",
                 )
             place = state.place[rank]
             slots = tuple([place.get(k, NONE) for k in range(index, index + count)])
             if NONE in slots:
-                raise BadAlgorithm(
+                raise wrong(
                     f"rank {rank} holds nothing of chunk {index + slots.index(NONE)} here",
-                    where=user_span(),
-                    hint=self._numbers(rank),
+                    self._numbers(rank),
                 )
             for k, slot in enumerate(slots, index):
                 if held[slot][0] != k:
-                    raise BadAlgorithm(
+                    raise wrong(
                         f"rank {rank} holds chunk {k} no longer: {state.overwritten(rank, slot)}",
-                        where=user_span(),
-                        hint="use it before, or keep a copy in scratch",
+                        "use it before, or keep a copy in scratch",
                     )
         else:
             first = self._slot(rank, buffer, index, count)
             slots = tuple([state.aliases.name(rank, first + k) for k in range(count)])
             for slot in slots:
                 if slot not in held:
-                    raise BadAlgorithm(
-                        f"{place_of(rank, slot)} is read before it is written", where=user_span()
-                    )
+                    raise wrong(f"{place_of(rank, slot)} is read before it is written")
         return Chunk(self, rank, slots, tuple([held[slot] for slot in slots]))
 
     def algorithm(self) -> Algorithm:
@@ -246,26 +239,21 @@ class Builder:
 
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.collective.ranks:
-            raise BadAlgorithm(
-                f"there is no rank {rank}",
-                where=user_span(),
-                hint=f"the ranks are 0 … {self.collective.ranks - 1}",
+            raise wrong(
+                f"there is no rank {rank}", f"the ranks are 0 … {self.collective.ranks - 1}"
             )
 
     def _slot(self, rank: int, buffer: Buffer | str, index: int, count: int) -> int:
         """Return the first slot of a location, checked; scratch grows as it is used."""
         which = _BUFFERS.get(str(buffer))
         if which is None:
-            raise BadAlgorithm(
-                f"unknown buffer {str(buffer)!r}", where=user_span(), hint="input, output, scratch"
-            )
+            raise wrong(f"unknown buffer {str(buffer)!r}", "input, output, scratch")
         limit = self._sizes.get(which, 1 << 31)
         if not 0 <= index <= index + count <= limit:
-            wrong = index if index < 0 else index + count - 1
-            raise BadAlgorithm(
-                f"there is no chunk {wrong} in the {which.name.lower()} buffer",
-                where=user_span(),
-                hint=f"its chunks are 0 … {limit - 1}",
+            bad = index if index < 0 else index + count - 1
+            raise wrong(
+                f"there is no chunk {bad} in the {which.name.lower()} buffer",
+                f"its chunks are 0 … {limit - 1}",
             )
         if which is Buffer.SCRATCH:
             self._state.scratch[rank] = max(self._state.scratch[rank], index + count)
@@ -359,18 +347,8 @@ class Chunk:
         newly allocated. ``channel``, ``send_block`` and ``recv_block`` are requests for the
         program: the channel, and numbers that distinguish thread blocks of the two ranks.
         """
-        _refuse(unknown)
-        dst, targets = self._targets(rank, buffer, index)
-        state, wishes = self._builder._state, self._wishes(channel, send_block, recv_block)
-        there = []
-        for source, value, target in zip(self._slots, self._values, targets, strict=True):
-            self._check_fresh(source, value)
-            if target == NONE:
-                target = state.room_for(dst, value[0])
-            if (self.rank, source) != (dst, target):
-                state.move(self.rank, source, dst, target, NONE, wishes)
-            there.append(self._arrived(dst, value[0], target, buffer is None))
-        return Chunk(self._builder, dst, tuple(there), tuple([state.held[dst][s] for s in there]))
+        wishes = self._wishes(channel, send_block, recv_block, unknown)
+        return self._moved(rank, buffer, index, wishes, adds=False)
 
     def reduce_into(
         self,
@@ -384,35 +362,16 @@ class Chunk:
         **unknown: Never,
     ) -> Chunk:
         """Add to another rank's chunk, or another of this rank; return the reference to the sum."""
-        _refuse(unknown)
-        dst, targets = self._targets(rank, buffer, index)
-        state, wishes = self._builder._state, self._wishes(channel, send_block, recv_block)
-        there = []
-        for source, value, target in zip(self._slots, self._values, targets, strict=True):
-            self._check_fresh(source, value)
-            operand = target
-            if target == NONE:
-                operand = state.place[dst].get(value[0], NONE)
-                target = NONE if operand == NONE else state.room_for(dst, value[0])
-            if operand == NONE or operand not in state.held[dst]:
-                what = f"rank {dst}" if target == NONE else place_of(dst, target)
-                raise BadAlgorithm(
-                    f"{what} holds nothing that chunk {value[0]} could be added to",
-                    where=user_span(),
-                    hint="use copy_to for what arrives first",
-                )
-            state.move(self.rank, source, dst, target, operand, wishes)
-            there.append(self._arrived(dst, value[0], target, buffer is None))
-        return Chunk(self._builder, dst, tuple(there), tuple([state.held[dst][s] for s in there]))
+        wishes = self._wishes(channel, send_block, recv_block, unknown)
+        return self._moved(rank, buffer, index, wishes, adds=True)
 
     def split(self, pieces: int) -> tuple[Chunk, ...]:
         """Return references to ``pieces`` equal parts."""
         (pieces,) = _integers(pieces=pieces)
         if pieces < 1 or self.count % pieces:
-            raise BadAlgorithm(
+            raise wrong(
                 f"{self.count} chunks cannot be split into {pieces}",
-                where=user_span(),
-                hint="cut the collective into more chunks: chunks=…",
+                "cut the collective into more chunks: chunks=…",
             )
         size = self.count // pieces
         return tuple(
@@ -424,17 +383,15 @@ class Chunk:
         """Return one reference to these chunks and others of the same rank, in that order."""
         for other in others:
             if not isinstance(other, Chunk):
-                raise BadAlgorithm(
+                raise wrong(
                     f"{other!r} is not a reference to chunks",
-                    where=user_span(),
-                    hint="a.group(b, c) of what p.chunk(…) returns",
+                    "a.group(b, c) of what p.chunk(…) returns",
                 )
             if other._builder is not self._builder:
-                raise BadAlgorithm("these chunks belong to another builder", where=user_span())
+                raise wrong("these chunks belong to another builder")
             if other.rank != self.rank:
-                raise BadAlgorithm(
-                    f"chunks of rank {self.rank} and rank {other.rank} are not in one place",
-                    where=user_span(),
+                raise wrong(
+                    f"chunks of rank {self.rank} and rank {other.rank} are not in one place"
                 )
         parts = (self, *others)
         slots = tuple(slot for part in parts for slot in part._slots)
@@ -452,54 +409,72 @@ class Chunk:
         builder._check_rank(dst)
         if buffer is None:
             if index is not None:
-                raise BadAlgorithm(
-                    "an index needs its buffer",
-                    where=user_span(),
-                    hint='buffer="output", or leave the index out',
-                )
+                raise wrong("an index needs its buffer", 'buffer="output", or leave the index out')
             return dst, [NONE] * self.count
         if index is None:
             if str(buffer) not in ("scratch", Buffer.SCRATCH.value):
-                raise BadAlgorithm(
-                    f"the place in the {buffer} buffer is missing",
-                    where=user_span(),
-                    hint="add index=…",
-                )
+                raise wrong(f"the place in the {buffer} buffer is missing", "add index=…")
             first = state.new_scratch(dst, self.count)
         else:
             first = builder._slot(dst, buffer, _integers(index=index)[0], self.count)
         targets = [state.aliases.name(dst, first + k) for k in range(self.count)]
         if any(slot < OUTPUT for slot in targets) and not builder.in_place:
-            raise BadAlgorithm(
+            raise wrong(
                 f"the input of rank {dst} belongs to the caller and is not written",
-                where=user_span(),
-                hint="write to output or scratch, or say in_place=True",
+                "write to output or scratch, or say in_place=True",
             )
         return dst, targets
+
+    def _moved(
+        self,
+        rank: int | None,
+        buffer: Buffer | str | None,
+        index: int | None,
+        wishes: Wishes,
+        *,
+        adds: bool,
+    ) -> Chunk:
+        """Move each chunk, or add it to what is there; return the reference to the results."""
+        dst, targets = self._targets(rank, buffer, index)
+        state, there = self._builder._state, []
+        for source, value, target in zip(self._slots, self._values, targets, strict=True):
+            self._check_fresh(source, value)
+            operand, chosen = NONE, target
+            if adds:
+                operand = state.place[dst].get(value[0], NONE) if target == NONE else target
+                if operand == NONE or operand not in state.held[dst]:
+                    what = f"rank {dst}" if NONE in (operand, target) else place_of(dst, target)
+                    raise wrong(
+                        f"{what} holds nothing that chunk {value[0]} could be added to",
+                        "use copy_to for what arrives first",
+                    )
+            if target == NONE:
+                chosen = state.room_for(dst, value[0])
+            if adds or (self.rank, source) != (dst, chosen):
+                state.move(self.rank, source, dst, chosen, operand, wishes)
+            if buffer is None or state.home[dst].get(value[0]) == chosen:
+                state.place[dst][value[0]] = chosen  # sent by number, or to its output slot
+            there.append(chosen)
+        return Chunk(self._builder, dst, tuple(there), tuple([state.held[dst][s] for s in there]))
 
     def _check_fresh(self, slot: int, value: Value) -> None:
         state = self._builder._state
         if state.held[self.rank][slot] != value:
-            raise BadAlgorithm(
+            raise wrong(
                 f"{place_of(self.rank, slot)} no longer holds {value_text(value)}: "
                 f"{state.overwritten(self.rank, slot)}",
-                where=user_span(),
-                hint="use it before, or keep a copy in scratch",
+                "use it before, or keep a copy in scratch",
             )
 
-    def _wishes(self, channel: int, send_block: int, recv_block: int) -> Wishes:
+    def _wishes(
+        self, channel: int, send_block: int, recv_block: int, unknown: Mapping[str, object]
+    ) -> Wishes:
+        _refuse(unknown)
         wishes = {"channel": channel, "send_block": send_block, "recv_block": recv_block}
         for name, value in zip(wishes, settled := _integers(**wishes), strict=True):
             if value < NONE:
-                raise BadAlgorithm(f"{name} {value} is negative", where=user_span())
+                raise wrong(f"{name} {value} is negative")
         return settled[0], settled[1], settled[2]
-
-    def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> int:
-        """Record the slot as the chunk's location, if sent by number or to its output slot."""
-        state = self._builder._state
-        if by_number or state.home[dst].get(chunk) == target:
-            state.place[dst][chunk] = target
-        return target
 
 
 def _no_attribute(noun: str, name: str, others: Mapping[str, str]) -> AttributeError:
@@ -510,15 +485,10 @@ def _no_attribute(noun: str, name: str, others: Mapping[str, str]) -> AttributeE
 
 
 def _refuse(unknown: Mapping[str, object]) -> None:
-    """Raise BadAlgorithm for keywords that a method does not have."""
     for name in unknown:
         known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
         ours = _OTHERS_OPTION.get(name)
-        raise BadAlgorithm(
-            f"unknown option {name!r}",
-            where=user_span(),
-            hint=f"use {ours}=…" if ours else suggest(name, known),
-        )
+        raise wrong(f"unknown option {name!r}", f"use {ours}=…" if ours else suggest(name, known))
 
 
 def _integers(**numbers: Any) -> list[int]:
@@ -526,4 +496,4 @@ def _integers(**numbers: Any) -> list[int]:
     try:
         return [integer(number, name) for name, number in numbers.items()]
     except UserError as error:
-        raise BadAlgorithm(error.message, where=user_span(), hint=error.hint) from None
+        raise wrong(error.message, error.hint) from None

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 
+from ..base.errors import BadAlgorithm
 from ..base.spans import Source, Span
 
 _OURS = frozenset(
@@ -28,6 +29,11 @@ def user_span() -> Span | str:
     """Return the location in the user's code of the current call."""
     frame = user_frame()
     return span_of(frame.f_code, frame.f_lasti)
+
+
+def wrong(message: str, hint: str = "") -> BadAlgorithm:
+    """Return the error for the current call in the user's code."""
+    return BadAlgorithm(message, where=user_span(), hint=hint)
 
 
 def span_of(code: CodeType, lasti: int) -> Span | str:

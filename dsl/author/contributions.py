@@ -17,7 +17,7 @@ from ..nouns.algorithm import Moves
 from ..nouns.collective import Collective
 from ..nouns.placement import Placement
 from ..nouns.slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases, slice_of
-from .call_site import line_of, user_frame, user_span
+from .call_site import line_of, user_frame, wrong
 
 Value = tuple[int, int]
 """(chunk, bit mask of the contributing ranks)"""
@@ -148,16 +148,14 @@ class Contributions:
     def bad_sum(self, src: int, value: Value, dst: int, other: Value) -> BadAlgorithm:
         """Return the error for an invalid sum."""
         if value[0] != other[0]:
-            return BadAlgorithm(
+            return wrong(
                 f"chunk {value[0]} of rank {src} is added to chunk {other[0]} of rank {dst}",
-                where=user_span(),
-                hint="only equal chunks of different ranks can be summed",
+                "only equal chunks of different ranks can be summed",
             )
         twice = ranks_of(value[1] & other[1])
-        return BadAlgorithm(
+        return wrong(
             f"rank {dst} would count the contribution of {twice} to chunk {value[0]} twice",
-            where=user_span(),
-            hint=f"what arrives is {value_text(value)}; what is there is {value_text(other)}",
+            f"what arrives is {value_text(value)}; what is there is {value_text(other)}",
         )
 
     def _bad_end(self, rank: int, chunk: int, slot: int) -> BadAlgorithm:
@@ -169,11 +167,7 @@ class Contributions:
             hint = f"the rank holds {value_text(best)}" if best else "no move brings it there"
         else:
             text, hint = f"ends as {value_text(value)}", f"it was last written at {line}"
-        return BadAlgorithm(
-            f"{place_of(rank, slot)} {text}; it must be {value_text(want)}",
-            where=user_span(),
-            hint=hint,
-        )
+        return wrong(f"{place_of(rank, slot)} {text}; it must be {value_text(want)}", hint)
 
 
 def _rows(placement: Placement) -> list[list[int]]:

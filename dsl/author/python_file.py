@@ -6,7 +6,7 @@ import traceback
 from typing import Any
 
 from ..base.errors import BadFile, SyntaxProblem, UserError
-from ..base.foreign import PROGRAMS, refuse_foreign
+from ..base.foreign import refuse_foreign, signatures
 from ..base.spans import Source, Span
 
 
@@ -17,7 +17,7 @@ def run_python(source: Source) -> dict[str, Any]:
         SyntaxProblem: not Python. UserError: it raised an error of weft. BadFile: any other error,
             or a program of another tool.
     """
-    refuse_foreign(source.text, source.name, PROGRAMS)
+    refuse_foreign(source.text, source.name, signatures("program"))
     names: dict[str, Any] = {"__name__": "__weft__", "__file__": source.name}
     try:
         code = compile(source.text, source.name, "exec")

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..base.errors import BadAlgorithm, BadFile, UnknownName, UserError
 from ..base.files import read_text
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Source
 from ..base.spec import build, parse_spec, python_parts
 from ..nouns.algorithm import Algorithm
@@ -37,8 +37,7 @@ _PROGRAM = "@program(Allreduce(8, chunks=8)) before a function"
 _COLLECTIVE = "a collective, or a function that makes one: Allreduce(8, chunks=8)"
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Frozen):
     """A function that records an algorithm with a builder.
 
     ``collective`` is a collective, or a function that makes one; its parameters and the keyword
@@ -150,10 +149,7 @@ def program(
     return _Decorator(collective, name, in_place, instances, protocol)
 
 
-@dataclass(frozen=True)
-class _Decorator:
-    """Decorator returned by ``@program(…)``."""
-
+class _Decorator(Frozen):
     collective: Collective | Callable[..., Collective]
     name: str
     in_place: bool
@@ -289,7 +285,6 @@ def nothing_in(file: str) -> BadFile:
 
 
 def _chosen(source: Source, names: Mapping[str, Any], name: str) -> tuple[str, Found]:
-    """Return the algorithm of that name, or the only one, with its name."""
     found = algorithms(source, names)
     if not found:
         raise nothing_in(source.name)

@@ -25,7 +25,7 @@ Any other exception that escapes is a bug of weft (exit code 70).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, TypeVar
 
 from .spans import Span, printable
@@ -263,6 +263,20 @@ def require_type(value: object, kind: type[T], what: str, hint: str) -> T:
     shown = f" ({value!r})" if isinstance(value, str | int | float) else ""
     wanted = "text" if kind is str else kind.__name__
     raise WrongType(f"{what} is {an(wanted)}, not {an(given)}{shown[:60]}", hint=hint)
+
+
+def placed(make: Callable[[], T], where: str) -> T:
+    """Return what a function makes; its errors get a place in a file.
+
+    Raises:
+        BadFile: it raised a UserError.
+    """
+    try:
+        return make()
+    except BadFile:
+        raise
+    except UserError as error:
+        raise BadFile(error.message, where=where, hint=error.hint) from None
 
 
 def an(noun: str) -> str:

@@ -89,7 +89,9 @@ def read_text(path: str | Path) -> str:
             text = _read_limited(sys.stdin.read, where, "")
             return _unmarked(text.encode(errors="surrogateescape").decode())
         raw = read_bytes(path)
-        _refuse_known(raw[:_START], where)
+        for pattern, what, hint in _NOT_TEXT:
+            if re.search(pattern, where.encode(errors="replace") + b"\0" + raw[:_START]):
+                raise BadFile(f"this is {what}", where=where, hint=hint)
         return _unmarked(raw.decode().replace("\r\n", "\n").replace("\r", "\n"))
     except UnicodeDecodeError as error:
         raise _not_text(error.object, where) from None
@@ -105,7 +107,9 @@ def read_bytes(path: str | Path) -> bytes:
     try:
         _require_regular(os.stat(path).st_mode, where)
         # Some files of /proc count as regular and wait for more: not waiting shows them.
-        with open(path, "rb", opener=_open_unblocked) as stream:
+        with open(
+            path, "rb", opener=lambda at, flags: os.open(at, flags | os.O_NONBLOCK)
+        ) as stream:
             return _unpacked(_read_limited(stream.read, where, b""), where)
     except FileNotFoundError:
         raise BadFile("no such file", where=where) from None
@@ -141,10 +145,6 @@ def read_limit() -> int:
         raise UserError(error.message, where=f"${READ_LIMIT}", hint=error.hint) from None
 
 
-def _open_unblocked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def _require_regular(mode: int, where: str) -> None:
     """Refuse what has no end or blocks: directories, devices, pipes and sockets."""
     if stat.S_ISDIR(mode):
@@ -175,13 +175,6 @@ def _unmarked(text: str) -> str:
     if text.startswith(_BOM) and not text[1:].lstrip().startswith("<"):
         return text[1:]
     return text
-
-
-def _refuse_known(start: bytes, where: str) -> None:
-    """Raise BadFile for a file that is no text, by its name or first bytes."""
-    for pattern, what, hint in _NOT_TEXT:
-        if re.search(pattern, where.encode(errors="replace") + b"\0" + start):
-            raise BadFile(f"this is {what}", where=where, hint=hint)
 
 
 def _not_text(raw: bytes, where: str) -> BadFile:
@@ -409,7 +402,6 @@ def check_replaceable(
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Return all files below a folder, and the empty folders."""
     if not folder.is_dir():
         return []
     held = sorted(folder.rglob("*"))

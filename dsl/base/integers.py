@@ -38,7 +38,9 @@ def integer(value: Any, what: str, low: int = -LARGEST, high: int = LARGEST) -> 
         hint = "divide with //" if isinstance(value, float) else ""
         raise UserError(f"{what}: {value!r} is not an integer", hint=hint) from None
     if not low <= number <= high:
-        raise UserError(f"{what}: {_short(number)} is outside {low} … {high}")
+        bits = number.bit_length()
+        shown = str(number) if bits < 128 else f"a number of {bits} bits"
+        raise UserError(f"{what}: {shown} is outside {low} … {high}")
     return number
 
 
@@ -54,12 +56,6 @@ def plain(value: Any) -> Any:
     if getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
         return value
     return float(str(value)) if value.dtype.kind == "f" else value.item()
-
-
-def _short(number: int) -> str:
-    """Return the decimal text of a number, shortened if very long."""
-    bits = number.bit_length()
-    return str(number) if bits < 128 else f"a number of {bits} bits"
 
 
 def literal(node: ast.expr) -> Any:

@@ -84,8 +84,6 @@ def _parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:
 
 
 class _Shelf:
-    """Memoized results of one function, oldest first."""
-
     def __init__(self, most: int) -> None:
         self.most = most
         self.entries: dict[Any, tuple[list[ref[Any]], Any]] = {}

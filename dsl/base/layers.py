@@ -17,15 +17,14 @@ from itertools import pairwise
 import numpy as np
 
 from .arrays import Bools, Ints, Ints32, distinct_values
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 
 _NARROW = 16
 _THIN = 64
 """Layers of fewer nodes on average are faster walked one node at a time."""
 
 
-@dataclass(frozen=True)
-class Successors:
+class Successors(Frozen):
     """Edges as CSR: those from node v go to ``after[start[v]:start[v+1]]``; parallel ones count."""
 
     start: Ints
@@ -138,8 +137,7 @@ def _depths_one_by_one(level: Ints, layer: Ints, start: Ints, after: Ints, missi
     return np.array(levels, np.int64)
 
 
-@dataclass(frozen=True)
-class EdgeLevels:
+class EdgeLevels(Frozen):
     """The edges of a graph, sorted by the level (the longest path to it) of their target.
 
     Attributes:

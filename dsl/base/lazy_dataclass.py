@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, fields, make_dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast, dataclass_transform
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -29,6 +29,19 @@ else:
         return _decorated(plain, chosen)
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+class Frozen:
+    """Base whose subclasses are frozen dataclasses without a decorator: of families of nodes.
+
+    Options (``kw_only=True``) follow the bases of a class.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __init_subclass__(cls, **options: bool) -> None:
+        _decorated(cls, {**_DEFAULTS, "frozen": True, **options})
+
+
 _DEFAULTS = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
 
 _ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
@@ -43,7 +56,10 @@ def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
     own = dict(vars(plain))
     plain.__doc__ = plain.__doc__ or plain.__name__
     shape = {name: on for name, on in options.items() if name not in _DEFAULTS}
-    base_frozen = any(_is_frozen(base) for base in plain.__mro__[1:])
+    base_frozen = any(
+        getattr(getattr(base, "__dataclass_params__", None), "frozen", False)
+        for base in plain.__mro__[1:]
+    )
     bare = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=base_frozen, **shape)
     made: Any = bare(plain)
     for name in _DEFAULTS:
@@ -59,12 +75,6 @@ def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
         if options.get("slots") and "__getstate__" not in own:
             made.__getstate__, made.__setstate__ = _state, _restore
     return cast("type[Any]", made)
-
-
-def _is_frozen(base: type[Any]) -> bool:
-    """Tell whether a class is a frozen dataclass."""
-    parameters = getattr(base, "__dataclass_params__", None)
-    return parameters is not None and bool(parameters.frozen)
 
 
 def _wanted(options: Mapping[str, bool]) -> tuple[str, ...]:

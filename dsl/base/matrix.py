@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import AnyArray, Floats, Ints
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 
 
-@dataclass(frozen=True, eq=False)
-class SparseMatrix:
+class SparseMatrix(Frozen, eq=False):
     """A sparse matrix. Entries of one place are summed; an entry may be 0.
 
     Attributes:
@@ -116,7 +115,6 @@ class SparseMatrix:
         return self._sums(np.abs(self.data).astype(float))
 
     def _sums(self, terms: Floats) -> Floats:
-        """The sum of each row, of a number for each entry."""
         return np.bincount(self.row, terms, self.shape[0]).astype(float)
 
     def toarray(self) -> AnyArray:

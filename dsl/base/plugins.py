@@ -22,7 +22,7 @@ from types import ModuleType, SimpleNamespace, new_class
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import BrokenPlugin, PluginFault, WeftError, an
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint  # takes 50 ms
@@ -39,8 +39,7 @@ LONGEST = 400
 """Characters of an exception's text in a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin:
+class Plugin(Frozen):
     """One entry point of an installed package.
 
     ``kind``: of its registry (``engine``); ``target``: ``module:attribute``; ``package`` and
@@ -209,7 +208,6 @@ def load(plugin: Plugin, needs: tuple[str, ...] = (), reasons: tuple[str, ...] =
 
 
 def _unloadable(plugin: Plugin, error: BaseException) -> BrokenPlugin:
-    """Return the error for a plug-in whose module cannot be imported."""
     hint = f"fix or uninstall {plugin.author}"
     if isinstance(error, ModuleNotFoundError):
         missing = str(error.name)

@@ -16,14 +16,13 @@ from typing import Any
 
 from .errors import Missing, UnknownName, UserError, an
 from .installed import points_of
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 from .plugins import Plugin, blamed, plugin_of, warn
 from .plugins import load as load_plugin
 from .spec import Spec, build, parse_spec
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(Frozen):
     """Things of one kind by name: ``"name" -> "module:attribute"``.
 
     ``group`` is the entry-point group in which installed packages may offer more of them;

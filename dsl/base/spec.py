@@ -29,7 +29,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import SyntaxProblem, UnknownName, UserError
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 from .spans import Source, Span
 
 T = TypeVar("T")
@@ -39,8 +39,7 @@ _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Frozen):
     """One ``key=value`` of a spec, and where each of the two was written."""
 
     key: str
@@ -49,8 +48,7 @@ class Option:
     value_span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Frozen):
     """A name and its options, as written."""
 
     name: str
@@ -120,8 +118,7 @@ def _parse_option(item: Item) -> Option:
 # --- the tokens of every text that is a name with options -----------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Frozen):
     """One item of a list of options: the two sides of its first ``=``; no key where it has none."""
 
     span: Span
@@ -241,8 +238,7 @@ def _group(field: dataclasses.Field[Any]) -> type[Any] | None:
     return type(default) if not missing and dataclasses.is_dataclass(default) else None
 
 
-@dataclass(frozen=True, slots=True)
-class OptionText:
+class OptionText(Frozen):
     """Description of an option: its name as written, its default as text, its meaning."""
 
     name: str
@@ -398,7 +394,8 @@ def _value(text: str, kind: Any) -> Any:
         return _choice(text, {str(v): v for v in get_args(kind)})
     if origin is tuple:
         item = get_args(kind)[0]
-        return tuple(_value(part, item) for part in _items(text))
+        parts = split(Span(Source("value", text), 0, len(text)), "+")  # a+b{c=1+2} at the outer +
+        return tuple(_value(plain, item) for part in parts if (plain := part.text.strip()))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _choice(text, {str(member.value): member for member in kind})
     if kind is bool:
@@ -451,12 +448,6 @@ def _choice(text: str, known: dict[str, Any]) -> Any:
     if text not in known:
         raise ValueError(f"one of {', '.join(known)}")
     return known[text]
-
-
-def _items(text: str) -> list[str]:
-    """``a+b{c=1+2}+d`` at its outer plus signs."""
-    parts = split(Span(Source("value", text), 0, len(text)), "+")
-    return [item for part in parts if (item := part.text.strip())]
 
 
 def _boolean(text: str) -> bool:

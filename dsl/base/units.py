@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from .errors import UserError, suggest
 from .integers import plain
-from .lazy_dataclass import dataclass
+from .lazy_dataclass import Frozen
 
 BYTES_PER_US_PER_GBPS = 1000
 """Bytes that a link of 1 GB/s moves in one µs."""
@@ -64,8 +64,7 @@ _BANDWIDTHS = {
 _QUANTITY = re.compile(r"\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?)\s*([^\s0-9.]\S*)?\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRange:
+class SizeRange(Frozen):
     """Message sizes from ``low`` to ``high`` bytes, both included."""
 
     low: int

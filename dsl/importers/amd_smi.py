@@ -14,27 +14,36 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from ..base.errors import BadFile, BadTopology
-from ..base.lazy_dataclass import dataclass
+from ..base.errors import BadFile
+from ..base.lazy_dataclass import Frozen
 from ..base.tables import count
 from ..base.terminal import plain_lines
-from ..machines.hosts import Cables, Host, build
+from ..machines.hosts import Cables
 from ..machines.spec import MachineSpec
 from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import NodeKind, Topology
-from ..symmetry.symmetry import GUESSED, guess
-from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, PCIE_ALPHA
-from .generations import GENERATIONS, Generation, generation_of, generation_of_chip
+from .generations import (
+    ALPHA_NOTE,
+    CABLE_ALPHA,
+    CPU_LINK,
+    GENERATIONS,
+    PCIE_ALPHA,
+    Generation,
+    generation_of,
+    generation_of_chip,
+)
 from .host_plan import (
     Cable,
     HostPart,
     HostPlan,
     assumed_nics,
     build_hosts,
-    copied,
+    grouped,
+    joined_hosts,
+    listed_pairs,
+    require_symmetric,
     with_assumed_nics,
-    with_media,
 )
 from .smi_matrix import ONE_HOST, OWN_ROW
 
@@ -59,17 +68,13 @@ _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 ONE_HOST_NOTE = "one host, without a network (nodes=2 makes two, with NICs that are assumed)"
 
-_SHOWN = 8
-"""Pairs that a note lists."""
-
 _KINDS = {"link type": "type", "numa bw": "bandwidth"}
 """Short names of tables."""
 
 Cells = tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _PairMatrix:
+class _PairMatrix(Frozen):
     """A matrix; ``line`` of its title."""
 
     names: tuple[str, ...]
@@ -77,10 +82,7 @@ class _PairMatrix:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Amd:
-    """Pairs joined by xGMI with their links, and what else was read."""
-
+class _Amd(Frozen):
     gpus: int
     links: dict[tuple[int, int], int]
     cpus: tuple[int, ...]
@@ -117,7 +119,8 @@ def read_amd_smi(text: str, where: str, options: MachineSpec) -> Topology:
             hint="rocm-smi --showtopo and amd-smi topology print it",
         )
     read = _read(lines, tables, where, options)
-    made = _over_xgmi(read) if _joined(read) else _over_pcie(read)
+    joined = read.gpus > 1 and len(grouped(read.links, read.gpus)) == 1
+    made = _over_xgmi(read) if joined else _over_pcie(read)
     return replace(made, timing=MachineTiming(read.generation.timed_as))
 
 
@@ -142,11 +145,6 @@ def _kind(match: re.Match[str]) -> str:
 
 
 def _tables(lines: list[str], where: str) -> Iterator[tuple[str, _PairMatrix]]:
-    """Yield the matrices by kind, each once.
-
-    Raises:
-        BadFile: two of a kind that differ: those of several hosts.
-    """
     seen: dict[str, _PairMatrix] = {}
     for at, line in enumerate(lines):
         match = _TITLE.match(line)
@@ -225,25 +223,15 @@ def _read(
 
 
 def _cabled(tables: dict[str, _PairMatrix], where: str, notes: list[str]) -> list[tuple[int, int]]:
-    """Return the pairs with an xGMI cable."""
     types = tables["type"]
     n = len(types.names)
-    for a in range(n):
-        for b in range(a):
-            if types.cells[a][b] != types.cells[b][a]:
-                raise BadTopology(
-                    f"{types.names[a]} to {types.names[b]} is {types.cells[a][b]}, and back "
-                    f"{types.cells[b][a]}",
-                    where=f"{where}:{types.line}",
-                    hint="run the tool again, or put the cell right in a copy",
-                )
+    require_symmetric(types.names, types.cells, f"{where}:{types.line}", "the tool")
     pairs = [(a, b) for a in range(n) for b in range(a + 1, n)]
     kinds = {(a, b): types.cells[a][b].upper() for a, b in pairs}
     near = [pair for pair in pairs if kinds[pair] == "XGMI"]
     if odd := [pair for pair in pairs if kinds[pair] not in ("XGMI", "PCIE")]:
-        listed = ", ".join(f"GPU{a}-GPU{b} {types.cells[a][b]}" for a, b in odd[:_SHOWN])
-        more = f" and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
-        notes.append(f"pairs of another type than XGMI and PCIE have no cable: {listed}{more}")
+        listed = listed_pairs([f"GPU{a}-GPU{b} {types.cells[a][b]}" for a, b in odd])
+        notes.append(f"pairs of another type than XGMI and PCIE have no cable: {listed}")
     access = tables.get("access")
     if access is not None:
         off = [(a, b) for a, b in near if "DISABLED" in (access.cells[a][b], access.cells[b][a])]
@@ -314,8 +302,7 @@ def _link_counts(
     return dict.fromkeys(pairs, each)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hive:
+class _Hive(Frozen):
     """Facts that tell the generation of GPUs without a product name.
 
     The pairs joined by xGMI, the links of those whose bandwidths are known, the names of the GPUs.
@@ -437,32 +424,15 @@ def _cpus(lines: list[str], tables: dict[str, _PairMatrix]) -> tuple[int, ...]:
 # --- the machine ----------------------------------------------------------------------------------
 
 
-def _joined(read: _Amd) -> bool:
-    reached, edge = {0}, [0]
-    while edge:
-        at = edge.pop()
-        for a, b in read.links:
-            if at in (a, b) and not {a, b} <= reached:
-                edge.append(b if at == a else a)
-                reached |= {a, b}
-    return len(reached) == read.gpus and read.gpus > 1
-
-
 def _over_xgmi(read: _Amd) -> Topology:
-    options, n = read.options, read.gpus
-    nics = None
+    options, nics = read.options, None
     if options.integer("nodes", 1) > 1:
-        nics = assumed_nics(n, read.generation, options, read.notes)
+        nics = assumed_nics(read.gpus, read.generation, options, read.notes)
     else:
         read.notes.append(ONE_HOST_NOTE)
     pairs = tuple((a, b, count) for (a, b), count in sorted(read.links.items()))
-    wires = tuple(Cable(a, b, read.lane * k, CABLE_ALPHA, k) for a, b, k in pairs)
-    moves = guess(copied(HostPlan(n, (), wires), "host", 1)) if n <= GUESSED else ()
-    cables = (Cables(pairs, read.lane, CABLE_ALPHA),)
-    # bw= is of one link, as is the lane of the cables.
-    host = Host(options.title(), "", n, (), cables, nics, moves, gpu_names=read.names)
-    made = with_media(build(host, options), Medium.XGMI)
-    return replace(made, name=options.title(), notes=(*read.notes, *made.notes))
+    cables = Cables(pairs, read.lane, CABLE_ALPHA)
+    return joined_hosts(options, read.notes, cables, (), nics, read.names, Medium.XGMI)
 
 
 def _over_pcie(read: _Amd) -> Topology:

@@ -16,10 +16,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadFile
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.topology import Link, Node, Topology, both_ways, gpu, switch
-from ..symmetry.symmetry import GUESSED, guess
+from ..symmetry.symmetry import guess
 
 KINDS = ("Ring", "FullyConnected", "Switch")
 KEYS = ("topology", "npus_count", "bandwidth", "latency")
@@ -33,8 +33,7 @@ _GIB = Fraction(1 << 30, 10**9)
 """GB/s in which a GB/s of ``network.yml`` is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkDimension:
+class NetworkDimension(Frozen):
     """A dimension: GB/s of a link, µs of a hop, both in weft's units."""
 
     kind: str
@@ -146,11 +145,7 @@ def _number(told: tuple[int, list[str]], at: int, where: str) -> Fraction:
 
 
 def _lists(text: str, where: str) -> dict[str, tuple[int, list[str]]]:
-    """Return the line and the values of each key: ``[a, b]``, one value, or lines ``- a``.
-
-    Raises:
-        BadFile: a key twice, or YAML of another kind: anchors, aliases, tags, mappings in lists.
-    """
+    """Return the line and the values of each key: ``[a, b]``, one value, or lines ``- a``."""
     found: dict[str, tuple[int, list[str]]] = {}
     current = ""
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
@@ -253,7 +248,7 @@ def read_ns3(text: str, where: str, options: MachineSpec) -> Topology:
         *(switch(f"switch{i}") for i in dict.fromkeys(ids)),
     )
     found = Topology(options.title(), parts, tuple(made), notes=tuple(notes))
-    return replace(found, symmetries=guess(found)) if found.ranks <= GUESSED else found
+    return replace(found, symmetries=guess(found))
 
 
 Words = Iterator[tuple[str, str]]

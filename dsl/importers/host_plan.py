@@ -8,25 +8,24 @@ connects the copies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadTopology, UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..machines.fabric_links import Port, asked_fabric, join
-from ..machines.hosts import Nics
+from ..machines.hosts import Cables, Host, HostSwitch, Nics, build, node_places, rotations_of_hosts
+from ..machines.names import named_places
 from ..machines.spec import MachineSpec, check_size
 from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
-from ..symmetry.symmetry import GUESSED, Image, extend, guess
-from .defaults import NET_ALPHA, PCIE_ALPHA
-from .generations import PCIE_REACH, Generation
+from ..symmetry.symmetry import GUESSED, Image, guess
+from .generations import CABLE_ALPHA, NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generation
 
 
-@dataclass(frozen=True, slots=True)
-class HostPart:
+class HostPart(Frozen):
     """A node other than a GPU; ``names``: what the machine's tools call it.
 
     ``host``: of those of a plan of several hosts; None of what joins them.
@@ -50,16 +49,14 @@ class Cable:
     medium: Medium = Medium.PCIE
 
 
-@dataclass(frozen=True, slots=True)
-class Plug:
+class Plug(Frozen):
     """A network port of a NIC node, in GB/s."""
 
     nic: int
     bandwidth: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class HostPlan:
+class HostPlan(Frozen):
     """One host, or several that are described together: ``gpu_hosts`` of their GPUs, in order."""
 
     gpus: int
@@ -175,18 +172,17 @@ def build_hosts(
         notes = (*notes, *copies.notes)
     return replace(
         with_media(copies, Medium.PCIE),
-        symmetries=_symmetries(copies, plan.gpus, nodes),
+        symmetries=rotations_of_hosts(copies, [(plan.gpus, nodes)]),
         notes=tuple(notes),
         timing=MachineTiming(family),
     )
 
 
 def _ports(plan: HostPlan, nodes: int, options: MachineSpec) -> tuple[Port, ...]:
-    """Return the ports of all hosts, counted from 0 in each."""
     alpha = options.microseconds("nic_alpha", NET_ALPHA)
     slots: Counter[int] = Counter()
     ports: list[Port] = []
-    for copy, place in enumerate(_places(plan, nodes)):
+    for copy, place in enumerate(node_places([(plan.gpus, len(plan.parts))] * nodes)):
         for p in plan.plugs:
             host = (plan.parts[p.nic - plan.gpus].host or 0) if plan.several else copy
             width = options.bandwidth("nic_bw", p.bandwidth)
@@ -274,6 +270,77 @@ def _assumed_note(count: int, kind: Generation, options: MachineSpec) -> str:
     return f"the text has no NICs: {count} NIC{plural} of {speed:g}GB/s assumed (nics=, nic_bw=)"
 
 
+def joined_hosts(
+    options: MachineSpec,
+    notes: Iterable[str],
+    cables: Cables,
+    switches: tuple[HostSwitch, ...],
+    nics: Nics | None,
+    gpu_names: tuple[tuple[str, ...], ...],
+    medium: Medium,
+) -> Topology:
+    """Return hosts whose GPUs cables or switches of a medium join; notes of the machine are added.
+
+    The lane of ``cables`` and the ports of ``switches`` have what ``bw=`` asks.
+    """
+    n, moves = len(gpu_names), tuple[Image, ...]()
+    if n <= GUESSED:
+        parts = tuple(HostPart(one.name, NodeKind.SWITCH) for one in switches)
+        wires = [Cable(a, b, cables.bandwidth * k, CABLE_ALPHA, k) for a, b, k in cables.pairs]
+        wires += [
+            Cable(g, n + i, s.port(g), s.alpha) for i, s in enumerate(switches) for g in s.gpus
+        ]
+        one_host = copied(HostPlan(n, parts, tuple(wires)), "host", 1)
+        moves = tuple(image[:n] for image in guess(one_host))
+    title, lanes = options.title(), (cables,) if cables.pairs else ()
+    host = Host(title, "", n, switches, lanes, nics, moves, gpu_names=gpu_names)
+    spec = replace(options, options={k: v for k, v in options.options.items() if k != "bw"})
+    made = with_media(build(host, spec), medium)
+    return replace(made, name=title, notes=(*notes, *made.notes))
+
+
+def grouped(pairs: Iterable[tuple[int, int]], nodes: int) -> list[list[int]]:
+    """Return the nodes in groups that pairs join."""
+    label = list(range(nodes))
+    for a, b in pairs:
+        if (old := label[a]) != (new := label[b]):
+            label = [new if x == old else x for x in label]
+    return [[v for v in range(nodes) if label[v] == one] for one in dict.fromkeys(label)]
+
+
+def listed_pairs(words: Sequence[str]) -> str:
+    """Return words for some pairs as a note lists them: eight, and how many more there are."""
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return ", ".join(words[:_SHOWN]) + more
+
+
+_SHOWN = 8
+
+
+def require_symmetric(
+    names: Sequence[str], cells: Sequence[Sequence[str]], where: str, tool: str
+) -> None:
+    """Raise BadTopology for a pair of devices whose two cells differ."""
+    for i, row in enumerate(cells):
+        for j in range(i):
+            if row[j] != cells[j][i]:
+                raise BadTopology(
+                    f"{names[i]} to {names[j]} is {row[j]}, and back {cells[j][i]}",
+                    where=where,
+                    hint=f"run {tool} again, or put the cell right in a copy",
+                )
+
+
+def without_named(
+    options: MachineSpec, named: Sequence[Sequence[str]], shown: Sequence[str], notes: list[str]
+) -> tuple[int, ...]:
+    """Return the places of the NICs that ``without=`` names, of NICs with their names; a note."""
+    gone = named_places(options.words("without"), named, "NIC")
+    if gone:
+        notes.append(f"left out as without= asks: {', '.join(shown[i] for i in gone)}")
+    return gone
+
+
 def with_media(made: Topology, inner: Medium) -> Topology:
     """Return the machine with a medium for every link: where none is named the network outside
     hosts, PCIe to NICs, and ``inner`` between the other nodes of a host."""
@@ -289,22 +356,13 @@ def with_media(made: Topology, inner: Medium) -> Topology:
     return replace(made, links=links)
 
 
-def _places(plan: HostPlan, nodes: int) -> list[list[int]]:
-    """Return the node numbers of every copy: all GPUs first, host by host, then the rest."""
-    parts, n = len(plan.parts), plan.gpus
-    return [
-        [*range(b * n, b * n + n), *range(nodes * n + b * parts, nodes * n + (b + 1) * parts)]
-        for b in range(nodes)
-    ]
-
-
 def copied(plan: HostPlan, name: str, nodes: int) -> Topology:
     """Return unconnected copies of the host."""
     own = plan.gpu_names or ((),) * plan.gpus
     hosts = plan.gpu_hosts if plan.several else [r // plan.gpus for r in range(nodes * plan.gpus)]
     all_nodes = [replace(gpu(r, host), names=own[r % plan.gpus]) for r, host in enumerate(hosts)]
     links: list[Link] = []
-    for b, place in enumerate(_places(plan, nodes)):
+    for b, place in enumerate(node_places([(plan.gpus, len(plan.parts))] * nodes)):
         for part in plan.parts:
             host = part.host if plan.several else b
             all_nodes.append(Node(_numbered(part.name, host), part.kind, host, names=part.names))
@@ -320,11 +378,3 @@ def _numbered(name: str, host: int | None) -> str:
     if host is None:
         return kind
     return f"{kind}{host}.{rest}" if rest else f"{kind}{host}"
-
-
-def _symmetries(made: Topology, gpus: int, nodes: int) -> tuple[Image, ...]:
-    """Return the symmetries that :func:`guess` finds; in large machines the host rotation."""
-    if made.ranks <= GUESSED:
-        return guess(made)
-    image = extend(made, [(r + gpus) % made.ranks for r in range(made.ranks)])
-    return (image,) if image and nodes > 1 else ()

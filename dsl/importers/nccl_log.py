@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from ..base.files import looks_like_json
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..nouns.collective import Kind
 from ..nouns.program import Protocol
 from ..nouns.runtime import LOADERS
@@ -55,8 +55,7 @@ _FUNCTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NcclChoice:
+class NcclChoice(Frozen):
     """An algorithm of NCCL's own that ran for a call.
 
     ``kind``: None where the log does not say; ``bytes``: as the log counts them, of one rank for
@@ -75,8 +74,7 @@ class NcclChoice:
         return self.bytes * ranks if each else self.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class NcclLog:
+class NcclLog(Frozen):
     """What a debug log says.
 
     Attributes:

@@ -27,14 +27,14 @@ from typing import Any
 from ..base import terminal
 from ..base.errors import BadFile, UserError
 from ..base.files import looks_like_json, parse_json
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.tables import count
 from ..base.units import BYTES_PER_US_PER_GBPS, LARGEST_MESSAGE, format_bytes
 from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.collective import Kind
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
-from ..symmetry.symmetry import GUESSED, guess
+from ..symmetry.symmetry import guess
 from .generations import family_of
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
@@ -45,6 +45,7 @@ _TEST = re.compile(r"\b(\w+)_perf\b")
 _FAILED = re.compile(
     r"Test (?:NCCL|CUDA|HIP)? ?failure|: unhandled |Out of bounds values : .*FAILED"
 )
+_CELL = re.compile(r"N/A|[\d.]+(?:e[+-]?\d+)?")
 _LOOPS = re.compile(r"\bwarmup iters: (\d{1,9}) iters: (\d+)")
 _END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
 
@@ -96,8 +97,7 @@ FACTOR_ERROR = 0.02
 """Most by which the ratio of two printed bandwidths is off."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(Frozen):
     """Out-of-place columns of one row: bytes, µs, GB/s.
 
     ``line``: its number, or `` results[3]`` in JSON. ``wrong``: of each half of the row, elements
@@ -116,8 +116,7 @@ class _Measured:
     root: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _TestOutput:
+class _TestOutput(Frozen):
     """Facts and rows of one output. ``hosts``: of each GPU; empty names where it names none."""
 
     test: str
@@ -128,8 +127,7 @@ class _TestOutput:
     warm: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NcclTestsRow:
+class NcclTestsRow(Frozen):
     """Time of a message, out of place, and in place where it was measured; ``where``: file and
     line."""
 
@@ -139,8 +137,7 @@ class NcclTestsRow:
     in_place_us: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NcclTestsRun:
+class NcclTestsRun(Frozen):
     """Measurements of one program of nccl-tests.
 
     ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank (empty
@@ -236,7 +233,7 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     notes = _notes(name, several, off)
     timing = MachineTiming(family_of(told.devices))
     made = Topology(options.title(), nodes, links, notes=tuple(notes), timing=timing)
-    return replace(made, symmetries=guess(made)) if n <= GUESSED else made
+    return replace(made, symmetries=guess(made))
 
 
 def read_run(text: str, where: str) -> NcclTestsRun:
@@ -306,7 +303,7 @@ def _table(text: str, where: str, *, once: bool = False) -> _TestOutput:
         hosts,
         max(together.values(), default=1),
         list(_rows(lines, where)),
-        _devices(lines),
+        [m[1] for line in lines if _RANK.match(line) and (m := _DEVICE.search(line))],
         loops is None or int(loops[1]) > 0,
     )
 
@@ -345,7 +342,6 @@ def _told_by_columns(rows: Sequence[_Measured], ranks: int) -> str:
 
 
 def _check_row(row: _Measured, before: list[_Measured], where: str) -> None:
-    """Raise BadFile if results were wrong, or the row is of another table than those before."""
     for told, half in zip(row.wrong, ("", " in place"), strict=False):
         if not _is_right(told):
             raise BadFile(
@@ -437,11 +433,6 @@ def _hosts(lines: list[str], where: str, *, once: bool = False) -> list[str]:
     return [found[rank] for rank in range(len(found))]
 
 
-def _devices(lines: list[str]) -> list[str]:
-    """Return the names of the GPUs."""
-    return [m[1] for line in lines if _RANK.match(line) and (m := _DEVICE.search(line))]
-
-
 def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
     """Yield the rows of the table.
 
@@ -461,7 +452,7 @@ def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
         words, cut = _told(line)
         if dated and len(words) == len(head) + 2:
             words = words[:-2]
-        if begun and words and all(map(_is_number, words)) and len(words) in _HALVES:
+        if begun and words and all(map(_CELL.fullmatch, words)) and len(words) in _HALVES:
             words = begun + words
         elif not words or not re.fullmatch(r"-?\d+", words[0]):
             continue  # output of a launcher or library between the lines
@@ -502,10 +493,6 @@ def _told(line: str) -> tuple[list[str], bool]:
     return [], True
 
 
-def _is_number(word: str) -> bool:
-    return word == "N/A" or re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?", word) is not None
-
-
 def _torn(number: int, head: Sequence[str], where: str) -> BadFile:
     return BadFile(
         f"the row is not of the {len(head)} columns in the head",
@@ -515,7 +502,6 @@ def _torn(number: int, head: Sequence[str], where: str) -> BadFile:
 
 
 def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> _Measured:
-    """Return a row from its words."""
     starts = [i for i, name in enumerate(head) if name == "time"]  # -I 1 has more beside them
     at = starts[0]
     try:
@@ -564,11 +550,6 @@ def _is_csv(text: str) -> bool:
 
 
 def _of_records(text: str, where: str) -> _TestOutput:
-    """Return the table of JSON or CSV.
-
-    Raises:
-        BadFile: not one of their forms, or a number that is none.
-    """
     if _is_csv(text):
         return _of_rccl(list(_csv_records(text)), where)
     joined, several = _BETWEEN.subn(r"},\1{", text.strip())
@@ -678,7 +659,6 @@ def _half(record: Any, where: str, time: str, algbw: str, busbw: str, wrong: str
 
 
 def _typical(halves: Sequence[_Half]) -> _Half | None:
-    """Return the median of several cycles, with an error if one has it."""
     if not halves:
         return None
     errors = next((x[3] for x in halves if not _is_right(x[3])), halves[0][3])
@@ -698,7 +678,6 @@ def _measured(
 
 
 def _real(record: Record, key: str, where: str, default: float | None = None) -> float:
-    """Return a finite number of a record, or the default where it is absent."""
     value = record.get(key, default)
     try:
         number = float("nan" if isinstance(value, bool) or value is None else value)

@@ -9,21 +9,28 @@ for GPUs that are on one NVSwitch across hosts. Not in the file: α, and the net
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import field, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from ..base.errors import BadFile
-from ..base.lazy_dataclass import dataclass
-from ..machines.names import named_places
+from ..base.errors import BadFile, placed
+from ..base.lazy_dataclass import Frozen, dataclass
+from ..base.units import exact
 from ..machines.nics import own_number
 from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.parts import Medium
 from ..nouns.topology import NodeKind, Topology
-from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, NVSWITCH_ALPHA, PCIE_ALPHA
-from .generations import family_of_chips
-from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts
+from .generations import (
+    ALPHA_NOTE,
+    CABLE_ALPHA,
+    CPU_LINK,
+    NVSWITCH_ALPHA,
+    PCIE_ALPHA,
+    family_of_chips,
+)
+from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts, grouped, without_named
 from .xml_tree import Element, parse_xml
 
 _PCI_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
@@ -51,11 +58,9 @@ class _XmlGpu:
 
 @dataclass(slots=True)
 class _NicPort:
-    """A port of a NIC node, in Mbit/s."""
-
     name: str
     nic: int
-    speed: int
+    speed: int  # Mbit/s
     where: str
     own: tuple[str, ...]
 
@@ -113,7 +118,9 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
     )
     wanted = options.choice("pcie", "auto", ("auto", "on", "off"))
     alone = options.integer("nodes", 1) == 1
-    if wanted == "off" or (wanted == "auto" and alone and _connects(direct, plan.gpus)):
+    groups = grouped(((c.a, c.b) for c in direct), plan.gpus + len(plan.parts))
+    whole = set(range(plan.gpus)) <= set(groups[0])  # node 0 is a GPU
+    if wanted == "off" or (wanted == "auto" and alone and whole):
         plan = replace(plan, cables=tuple(direct), plugs=() if alone else plan.plugs)
         reading.notes.append(
             "all GPUs are connected without PCIe: it is left out (pcie=on keeps it)"
@@ -212,7 +219,6 @@ def _read_nic(reading: _Reading, nic: Element, parent: int, pci: Element | None)
 
 
 def _named_nics(reading: _Reading) -> tuple[HostPart, ...]:
-    """Return the parts, NICs with their names, and numbered as the file does where it can be."""
     own: dict[int, tuple[str, ...]] = {}
     for net in reading.nets:
         own[net.nic] = tuple(dict.fromkeys((*own.get(net.nic, ()), *net.own)))
@@ -233,7 +239,6 @@ def _gpu_names(gpu: _XmlGpu) -> tuple[str, ...]:
 
 
 def _ranked(reading: _Reading, where: str) -> list[tuple[_XmlGpu, int, Cable]]:
-    """Return the GPUs in rank order."""
     if not reading.gpus:
         raise BadFile(
             "no GPU with a rank",
@@ -258,7 +263,6 @@ def _ranked(reading: _Reading, where: str) -> list[tuple[_XmlGpu, int, Cable]]:
 def _plan(
     reading: _Reading, found: list[tuple[_XmlGpu, int, Cable]], options: MachineSpec
 ) -> tuple[HostPlan, list[Cable]]:
-    """Return the plan of the host, and the cables other than PCIe."""
     n = len(found)
     cables = [replace(c, a=c.a + n, b=c.b + n) for c in reading.cables]
     for rank, (_, parent, cable) in enumerate(found):
@@ -324,7 +328,6 @@ def _peer_cables(
     counts: dict[tuple[int, int], int],
     options: MachineSpec,
 ) -> Iterator[Cable]:
-    """Yield each GPU-to-GPU cable once, listed at both ends or only at one."""
     for (a, b), count in sorted(counts.items()):
         other = counts.get((b, a))
         if other is None:
@@ -373,10 +376,8 @@ def _plugs(reading: _Reading, gpus: int, options: MachineSpec) -> tuple[Plug, ..
     if not options.has("min_nic"):
         # Management ports: 1 Gbit/s, or at most 10 Gbit/s beside ports four times as fast.
         least = _MANAGEMENT_MBPS + 1 if fastest >= 4 * _MANAGEMENT_MBPS else 1001
-    places = named_places(options.words("without"), [net.own for net in reading.nets], "NIC")
-    if places:
-        listed = ", ".join(reading.nets[i].name for i in places)
-        reading.notes.append(f"left out as without= asks: {listed}")
+    shown = [net.name for net in reading.nets]
+    places = without_named(options, [net.own for net in reading.nets], shown, reading.notes)
     alone = options.integer("nodes", 1) == 1 and len(reading.hosts) == 1
     wanted = [net for i, net in enumerate(reading.nets) if i not in places]
     used = [net for net in wanted if net.speed >= least]
@@ -390,21 +391,6 @@ def _plugs(reading: _Reading, gpus: int, options: MachineSpec) -> tuple[Plug, ..
             f"{len(used)} NICs are left out: they connect several hosts (nodes=2): {listed}"
         )
     return tuple(Plug(net.nic + gpus, Fraction(net.speed, 8000)) for net in used)
-
-
-def _connects(cables: list[Cable], gpus: int) -> bool:
-    """Return True if the cables alone connect all GPUs."""
-    group = {v: v for c in cables for v in (c.a, c.b)} | {v: v for v in range(gpus)}
-
-    def root(v: int) -> int:
-        while group[v] != v:
-            group[v] = group[group[v]]
-            v = group[v]
-        return v
-
-    for c in cables:
-        group[root(c.a)] = root(c.b)
-    return len({root(v) for v in range(gpus)}) == 1
 
 
 _UNKNOWN_PCI = Fraction(60 * 16, 80)
@@ -436,3 +422,131 @@ def _integer(element: Element, name: str) -> int:
             f"{name}={text[:40]!r} of <{element.tag}> is not an integer", where=element.where
         )
     return int(text)
+
+
+# --- graphs of channels ---------------------------------------------------------------------------
+# A graph file (``NCCL_GRAPH_DUMP_FILE``) lists the channels that the library found on its machine:
+# GPUs in the order of a ring (or a chain), between the NICs by which data comes and goes, and GB/s
+# of a channel inside and between hosts. Read is what the rings use: a cable for every two
+# neighbours, as wide as the channels over it, and NICs alike. Links that no channel uses are not in
+# the file.
+
+_RING = "4"
+"""NCCL's ``pattern`` of rings; the others are trees, whose channels are chains of GPUs."""
+
+_MEDIA = {"NVL": Medium.NVLINK, "NVB": Medium.NVLINK, "XGMI": Medium.XGMI, "LOC": Medium.NVLINK}
+
+
+class _PlannedChannels(Frozen):
+    """Channels as lists of (kind, number), and GB/s of each inside and between hosts."""
+
+    paths: tuple[tuple[tuple[str, int], ...], ...]
+    ring: bool
+    inside: Fraction
+    outside: Fraction
+    medium: Medium
+
+
+def looks_like_graphs(text: str) -> bool:
+    """Return True for a text whose root is ``<graphs>``."""
+    return re.match(r"(\s|<\?.*?\?>|<!--.*?-->)*<graphs\b", text, re.DOTALL) is not None
+
+
+def read_nccl_graph(text: str, where: str, options: MachineSpec) -> Topology:
+    """Return the topology that the channels use.
+
+    Options: ``without=`` NICs; ``nodes=``, ``fabric=``, ``nic_bw=`` and the like.
+
+    Raises:
+        BadFile: an invalid file, or one without channels.
+    """
+    root = parse_xml(text, where)
+    graphs = [graph for graph in root.find("graph") if next(graph.find("channel"), None)]
+    if not graphs:
+        raise BadFile("no graph has a channel", where=where)
+    chosen = next((graph for graph in graphs if graph.get("pattern") == _RING), graphs[0])
+    channels = _channels(chosen)
+    gpus = sorted({number for path in channels.paths for kind, number in path if kind == "gpu"})
+    nets = sorted({number for path in channels.paths for kind, number in path if kind == "net"})
+    if not gpus or len(gpus) > MAX_GPUS:
+        raise BadFile("no GPU in any channel", where=chosen.where)
+    notes = [
+        ALPHA_NOTE,
+        f"links are those of NCCL's {len(channels.paths)} {'rings' if channels.ring else 'chains'},"
+        f" {float(channels.inside):g}GB/s each inside the host: others are not in the file",
+    ]
+    shown = [f"NIC{n}" for n in nets]
+    gone = without_named(options, [(f"NIC{n}", f"NET/{n}") for n in nets], shown, notes)
+    kept = [n for i, n in enumerate(nets) if i not in gone]
+    if kept and options.integer("nodes", 1) == 1:
+        listed = ", ".join(f"NIC{n}" for n in kept)
+        notes.append(f"NICs of a single host are left out (nodes=2 keeps them): {listed}")
+    return build_hosts(_plan_of_channels(channels, gpus, kept), options.title(), options, notes)
+
+
+def _channels(graph: Element) -> _PlannedChannels:
+    paths = []
+    for channel in graph.find("channel"):
+        devices = [child for child in channel.children if child.tag in ("gpu", "net")]
+        paths.append(tuple((device.tag, _device_number(device)) for device in devices))
+    inside, outside = _speed(graph, "speedintra"), _speed(graph, "speedinter")
+    medium = _MEDIA.get(graph.get("typeintra"), Medium.PCIE)
+    return _PlannedChannels(tuple(paths), graph.get("pattern") == _RING, inside, outside, medium)
+
+
+def _device_number(element: Element) -> int:
+    """Parse ``dev``: decimal, or hexadecimal in newer versions."""
+    try:
+        return int(element.get("dev"), 0)
+    except ValueError:
+        raise BadFile(
+            f"dev={element.get('dev')[:40]!r} of <{element.tag}> is not a number",
+            where=element.where,
+        ) from None
+
+
+def _speed(graph: Element, key: str) -> Fraction:
+    speed = placed(lambda: exact(graph.get(key) or "0", key), graph.where)
+    if speed <= 0:
+        raise BadFile(f"{key} is {graph.get(key) or 'missing'}", where=graph.where)
+    return speed
+
+
+def _plan_of_channels(channels: _PlannedChannels, gpus: list[int], nets: list[int]) -> HostPlan:
+    """Return the host: cables of neighbours, and NICs on the GPUs beside them in some channel."""
+    place = {number: i for i, number in enumerate(gpus)}
+    slot = {number: len(gpus) + i for i, number in enumerate(nets)}
+    inner: Counter[tuple[int, int]] = Counter()
+    into: Counter[int] = Counter()
+    out: Counter[int] = Counter()
+    served: set[tuple[int, int]] = set()
+    for path in channels.paths:
+        hops = list(pairwise(path))
+        if channels.ring and len(path) > 2 and all(kind == "gpu" for kind, _ in path):
+            hops.append((path[-1], path[0]))
+        for (one, a), (two, b) in hops:
+            if one == two == "gpu" and a != b:
+                inner[place[a], place[b]] += 1
+            elif one == "net" and two == "gpu" and a in slot:
+                into[slot[a]] += 1
+                served.add((slot[a], place[b]))
+            elif one == "gpu" and two == "net" and b in slot:
+                out[slot[b]] += 1
+                served.add((slot[b], place[a]))
+    # Channels have a direction, cables do not: the busier direction counts.
+    pairs = {(min(pair), max(pair)) for pair in inner}
+    cables = [
+        Cable(a, b, channels.inside * n, CABLE_ALPHA, medium=channels.medium)
+        for a, b in sorted(pairs)
+        if (n := max(inner[a, b], inner[b, a]))
+    ]
+    plugs = [Plug(v, channels.outside * max(into[v], out[v], 1)) for v in slot.values()]
+    width = {plug.nic: plug.bandwidth for plug in plugs}
+    cables += [Cable(gpu, nic, width[nic], PCIE_ALPHA) for nic, gpu in sorted(served)]
+    return HostPlan(
+        len(gpus),
+        tuple(HostPart(f"nic.{n}", NodeKind.NIC, (f"NIC{n}", f"NET/{n}")) for n in nets),
+        tuple(cables),
+        tuple(plugs),
+        tuple((f"GPU{n}",) for n in gpus),
+    )

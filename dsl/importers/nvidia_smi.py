@@ -14,29 +14,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from ..base.lazy_dataclass import dataclass
-from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
-from ..machines.names import named_places
+from ..base.lazy_dataclass import Frozen
+from ..machines.hosts import Cables, HostSwitch, Nics
 from ..machines.nics import own_number
 from ..machines.spec import MachineSpec
 from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import NodeKind, Topology
-from ..symmetry.symmetry import GUESSED, guess
-from .defaults import (
+from .generations import (
     ALPHA_NOTE,
     CABLE_ALPHA,
     CPU_LINK,
+    GENERATIONS,
     NO_PEER_ACCESS,
+    NVLS,
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
-)
-from .generations import (
-    BESIDE_GRACE,
-    FIRST_DRIVER,
-    GENERATIONS,
-    MEMORY_GIB,
-    NVLS,
     Generation,
     family_of,
     generation_of,
@@ -48,13 +41,23 @@ from .host_plan import (
     Plug,
     assumed_nics,
     build_hosts,
-    copied,
+    grouped,
+    joined_hosts,
+    listed_pairs,
     nics_of_gpus,
     with_assumed_nics,
-    with_media,
+    without_named,
 )
-from .smi_devices import SmiDevices, matrix_of_status, read_devices
-from .smi_matrix import CAPABILITIES, PATHS, Matrix, PeerStates, read_matrix
+from .smi_matrix import (
+    CAPABILITIES,
+    PATHS,
+    Matrix,
+    PeerStates,
+    SmiDevices,
+    matrix_of_status,
+    read_devices,
+    read_matrix,
+)
 
 Pairs = dict[tuple[int, int], int]
 """Number of NVLinks between GPUs a < b."""
@@ -90,8 +93,7 @@ def read_nvlink_status(text: str, where: str, options: MachineSpec) -> Topology:
     return _machine(matrix_of_status(text, where), read_devices(text), where, options, [note])
 
 
-@dataclass(frozen=True, slots=True)
-class _Smi:
+class _Smi(Frozen):
     """What was read: NVLinks of pairs, and the ports of each NVSwitch by GPU.
 
     ``nvlinks`` has no pairs of GPUs that are on the same NVSwitch.
@@ -122,7 +124,7 @@ def _machine(
 ) -> Topology:
     matrix = _without_idle(matrix, notes)
     nvlinks = _nvlinks(matrix)
-    islands = _islands(nvlinks, matrix.gpus)
+    islands = grouped(nvlinks, matrix.gpus)
     named = generation_of([name for g, name in devices.names.items() if f"GPU{g}" in matrix.names])
     asked = GENERATIONS.get(options.choice("gpu", "", GENERATIONS))
     known = asked or named
@@ -157,10 +159,9 @@ PROBABLE_LANE = Fraction(25)
 
 def _asked(matrix: Matrix, options: MachineSpec) -> tuple[Matrix, list[str]]:
     """Return the matrix without the NICs of ``without=``, and a note on them."""
-    n = matrix.gpus
-    gone = [n + i for i in named_places(options.words("without"), matrix.own[n:], "NIC")]
-    listed = ", ".join(map(matrix.shown, gone))
-    notes = [f"left out as without= asks: {listed}"] if gone else []
+    n, notes = matrix.gpus, list[str]()
+    shown = [matrix.shown(c) for c in range(n, len(matrix.names))]
+    gone = [n + i for i in without_named(options, matrix.own[n:], shown, notes)]
     if matrix.cut:
         notes.append(
             f"the text ends before the rows of its last NICs ({matrix.cut}): the columns of the "
@@ -187,8 +188,7 @@ def _peer_notes(matrix: Matrix) -> Iterator[str]:
         title = f"nvidia-smi topo -p2p {peers.capability}".rstrip()
         for state in dict.fromkeys(peers.states.values()):
             pairs = [pair for pair, told in peers.states.items() if told == state]
-            listed = ", ".join(f"GPU{a}-GPU{b}" for a, b in pairs[:_SHOWN])
-            listed += f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+            listed = listed_pairs([f"GPU{a}-GPU{b}" for a, b in pairs])
             where = "between all GPUs" if len(pairs) == every else f"for {listed}"
             words = f"{state} ({_STATES[state]})" if state in _STATES else state
             yield f"{title}: {words} {where}: {_no_access(what, peers, matrix, pairs)}"
@@ -197,7 +197,6 @@ def _peer_notes(matrix: Matrix) -> Iterator[str]:
 def _no_access(
     what: str, peers: PeerStates, matrix: Matrix, pairs: Sequence[tuple[int, int]]
 ) -> str:
-    """Return what follows where GPUs have no access to each other."""
     cabled = all(matrix.cells[a][b].startswith("NV") for a, b in pairs if max(a, b) < matrix.gpus)
     if peers.capability == "a" or (peers.capability == "n" and not cabled):
         return f"no {what} between them"
@@ -209,12 +208,7 @@ def _no_access(
     )
 
 
-_SHOWN = 8
-"""Pairs that a note lists."""
-
-
 def _served_note(matrix: Matrix, served: Mapping[int, Sequence[int]]) -> str:
-    """Say which GPUs each NIC serves, and over what."""
     listed = []
     for nic, gpus in served.items():
         names = ", ".join(matrix.names[g] for g in gpus)
@@ -286,15 +280,6 @@ def _nvlinks(matrix: Matrix) -> Pairs:
     }
 
 
-def _islands(nvlinks: Pairs, gpus: int) -> list[list[int]]:
-    """Return the GPUs in groups that NVLink joins."""
-    label = list(range(gpus))
-    for a, b in nvlinks:
-        old, new = label[a], label[b]
-        label = [new if x == old else x for x in label]
-    return [[g for g in range(gpus) if label[g] == one] for one in dict.fromkeys(label)]
-
-
 def _switches(
     nvlinks: Pairs, islands: list[list[int]], known: Generation | None
 ) -> tuple[Ports, ...]:
@@ -345,8 +330,7 @@ def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> str
     return next((g for g in ("v100", "a100", "h100") if most <= GENERATIONS[g].links), "h100")
 
 
-@dataclass(frozen=True, slots=True)
-class _Guess:
+class _Guess(Frozen):
     """The likeliest generation: what tells it (nothing without NVLink), and which others fit."""
 
     generation: Generation
@@ -385,7 +369,7 @@ def _fitting(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> lis
         if one.medium is Medium.NVLINK
         and one.links == most
         and (bridges or not one.card)
-        and (one.name in BESIDE_GRACE) is coherent
+        and one.beside_grace is coherent
     ]
 
 
@@ -400,16 +384,12 @@ def _evidence(devices: SmiDevices) -> Iterator[tuple[str, Callable[[Generation],
     if devices.memory:
         yield (
             f"{devices.memory:.0f}GiB of memory",
-            lambda one: (
-                any(abs(devices.memory / x - 1) < 0.02 for x in MEMORY_GIB[one.name])
-                if one.name in MEMORY_GIB
-                else False
-            ),
+            lambda one: any(abs(devices.memory / x - 1) < 0.02 for x in one.memory),
         )
     if devices.driver:
         yield (
             f"driver {devices.driver}",
-            lambda one: FIRST_DRIVER.get(one.name, 0) <= devices.driver,
+            lambda one: one.driver <= devices.driver,
         )
     if devices.rates:
         fastest = max(devices.rates.values())
@@ -417,7 +397,6 @@ def _evidence(devices: SmiDevices) -> Iterator[tuple[str, Callable[[Generation],
 
 
 def _generation_note(guess: _Guess, lane: Fraction, devices: SmiDevices) -> str:
-    """Say what is assumed of the GPUs."""
     generation = guess.generation
     if not guess.told:
         return (
@@ -437,7 +416,6 @@ def _generation_note(guess: _Guess, lane: Fraction, devices: SmiDevices) -> str:
 
 
 def _named_note(generation: Generation, lane: Fraction, has_nvlink: bool) -> str:
-    """Say what follows from the names of the GPUs."""
     links = f"{float(lane):g}GB/s per NVLink, " if has_nvlink else ""
     return (
         f"the GPUs are {generation.name} by their names: {links}"
@@ -469,30 +447,23 @@ def _link_notes(smi: _Smi) -> Iterator[str]:
 def _over_nvlink(smi: _Smi) -> Topology:
     n, options, notes = smi.matrix.gpus, smi.options, smi.notes
     switches: tuple[HostSwitch, ...] = ()
-    cables: tuple[Cables, ...] = ()
     if smi.switches:
         (ports,) = smi.switches
         count = max(ports.values())
         fewer = tuple((g, smi.lane * k) for g, k in ports.items() if k < count)
-        port = smi.lane * count
         trays = _trays(smi)
         able = NVLS if smi.generation.sums_in_switch else frozenset()
-        one = HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA, able)
+        # A port has all links of the GPU.
+        one = HostSwitch("nvswitch", tuple(range(n)), smi.lane * count, NVSWITCH_ALPHA, able)
         switches = (replace(one, ports=fewer, hosts=trays),)
         most = "every pair shows" if not fewer else "pairs show up to"
         notes.append(f"{most} NV{count}: the GPUs are on an NVSwitch, {count} links each")
-    else:
-        if len(set(smi.nvlinks.values())) == 1 and n > 2 and not options.has("gpu"):
-            notes.append("equal NV# counts are read as direct cables; gpu= tells an NVSwitch apart")
-        pairs = tuple((a, b, count) for (a, b), count in sorted(smi.nvlinks.items()))
-        cables = (Cables(pairs, smi.lane, CABLE_ALPHA),)
-    # bw= is per NVLink; a switch port has all links of the GPU.
-    spec = replace(options, options={k: v for k, v in options.options.items() if k != "bw"})
-    nics = _nics(smi)
-    moves = _moves(n, switches, cables)
-    host = Host(options.title(), "", n, switches, cables, nics, moves, gpu_names=smi.gpu_names())
-    made = with_media(build(host, spec), Medium.NVLINK)
-    return replace(made, name=options.title(), notes=(*notes, *made.notes))
+    elif len(set(smi.nvlinks.values())) == 1 and n > 2 and not options.has("gpu"):
+        notes.append("equal NV# counts are read as direct cables; gpu= tells an NVSwitch apart")
+    pairs = tuple((a, b, count) for (a, b), count in sorted(smi.nvlinks.items()))
+    cables, nics = Cables(pairs, smi.lane, CABLE_ALPHA), _nics(smi)
+    names = smi.gpu_names()
+    return joined_hosts(options, notes, cables, switches, nics, names, Medium.NVLINK)
 
 
 def _trays(smi: _Smi) -> int:
@@ -527,24 +498,9 @@ def _nics(smi: _Smi) -> Nics | None:
 
 
 def _width_note(smi: _Smi, width: Fraction) -> str:
-    """Say where the bandwidth of the NICs is from."""
     if not smi.devices.rates.keys() & {name for own in smi.matrix.own for name in own}:
         return f"NIC bandwidth assumed {float(width):g}GB/s (nic_bw=)"
     return f"NIC bandwidth {float(width):g}GB/s: the least rate of a NIC in the text (nic_bw=)"
-
-
-def _moves(
-    n: int, switches: tuple[HostSwitch, ...], cables: tuple[Cables, ...]
-) -> tuple[tuple[int, ...], ...]:
-    """Return symmetries of the GPUs of one host."""
-    if n > GUESSED:
-        return ()
-    plan_parts = tuple(HostPart(s.name, NodeKind.SWITCH) for s in switches)
-    wires = [Cable(a, b, c.bandwidth * m, c.alpha, m) for c in cables for a, b, m in c.pairs]
-    wires += [Cable(g, n + i, s.port(g), s.alpha) for i, s in enumerate(switches) for g in s.gpus]
-    return tuple(
-        image[:n] for image in guess(copied(HostPlan(n, plan_parts, tuple(wires)), "host", 1))
-    )
 
 
 def _alone(matrix: Matrix, nics: Iterable[int]) -> str:
@@ -654,19 +610,14 @@ def _groups(matrix: Matrix, level: str) -> list[list[int]]:
 
     Under NVLink the class is not seen, and in virtual machines it is SYS between all GPUs.
     """
-    total = len(matrix.names)
     near = set(PATHS[: PATHS.index(level) + 1])
-    group = list(range(total))
-    for a in range(total):
-        for b in range(a):
-            same_numa = level == "NODE" and _same_numa(matrix, a, b)
-            if matrix.cells[a][b] in near or same_numa:
-                old, new = group[a], group[b]
-                group = [new if x == old else x for x in group]
-    members: dict[int, list[int]] = {}
-    for device, label in enumerate(group):
-        members.setdefault(label, []).append(device)
-    return list(members.values())
+    pairs = (
+        (a, b)
+        for a in range(len(matrix.names))
+        for b in range(a)
+        if matrix.cells[a][b] in near or (level == "NODE" and _same_numa(matrix, a, b))
+    )
+    return grouped(pairs, len(matrix.names))
 
 
 def _same_numa(matrix: Matrix, a: int, b: int) -> bool:

@@ -8,22 +8,23 @@ readers in matrices titled *P2P Reads*, and writers in the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 from itertools import permutations
 from statistics import median
+from typing import Any
 
 from ..base.errors import BadFile
-from ..base.lazy_dataclass import dataclass
+from ..base.files import looks_like_json, parse_json
+from ..base.lazy_dataclass import Frozen
 from ..base.tables import count
 from ..base.terminal import plain_lines, without_bars
 from ..machines.spec import MachineSpec
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
-from .defaults import NO_PEER_ACCESS
-from .generations import family_of
+from .generations import NO_PEER_ACCESS, family_of
 
 NOISE = 0.06
 """Typical relative noise of one run of a bandwidth test."""
@@ -42,8 +43,7 @@ Matrix = dict[tuple[int, int], float]
 """Numbers by row and column; none for a pair that was not measured, 0.00 or N/A."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairRates:
+class PairRates(Frozen):
     """Measurements of pairs, indexed by sender and receiver, of ``gpus`` GPUs.
 
     ``one``: GB/s of each direction alone; ``both``: of the two directions at once, together;
@@ -61,8 +61,7 @@ class PairRates:
     into: dict[int, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Titled:
+class _Titled(Frozen):
     """Quantity of a matrix by its title; ``line`` of the title, from 1."""
 
     ways: str
@@ -96,7 +95,7 @@ def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
     delays = _like(matrices, "", "Latency", enabled, gpus, where)
     names = tuple(m[1] for m in map(_DEVICE.match, lines) if m)
     notes = [f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}"]
-    more = () if measured is enabled else _other_way(one, other, enabled=enabled)
+    more = [] if measured is enabled else list(_other_way(one, other, enabled=enabled))
     if filled := [f for f in other if f not in one and f[0] != f[1]]:
         one |= {f: other[f] for f in filled}
         notes.append(
@@ -104,7 +103,10 @@ def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
             f"{'disabled' if enabled else 'enabled'}"
         )
     made = measured_machine(PairRates(gpus, one, both, delays, names), where, options, *notes)
-    return replace(made, notes=(*made.notes, *more, *_cannot(lines)))
+    if lost := sum("CANNOT Access Peer" in line for line in lines):
+        told = f"{lost} directions have no peer access: they go through the host"
+        more += [f"{told}; {NO_PEER_ACCESS} on them"]
+    return replace(made, notes=(*made.notes, *more))
 
 
 def _other_way(one: Matrix, other: Matrix, *, enabled: bool) -> Iterator[str]:
@@ -169,7 +171,6 @@ def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes:
 
 
 def _absent(rates: PairRates, flows: int) -> Iterator[str]:
-    """Say what is not in the text."""
     if rates.both is None:
         yield "both directions at once are not in the text: taken to be independent"
     if not rates.out or not rates.into:
@@ -199,13 +200,6 @@ def _shared(rates: PairRates, flows: Sequence[tuple[int, int]]) -> Iterator[Reso
             yield Resource(f"{way} {g}", tuple(place[f] for f in own[g]), rate[x])
 
 
-def _cannot(lines: list[str]) -> list[str]:
-    """Return a note if some GPUs cannot access others."""
-    some = sum("CANNOT Access Peer" in line for line in lines)
-    told = f"{some} directions have no peer access: they go through the host; {NO_PEER_ACCESS}"
-    return [f"{told} on them"] if some else []
-
-
 def _chosen(
     matrices: dict[_Titled, tuple[int, Matrix]], ways: str, what: str, where: str, first: bool
 ) -> tuple[int, Matrix, bool]:
@@ -227,7 +221,6 @@ def _like(
     gpus: int,
     where: str,
 ) -> Matrix | None:
-    """Return the matrix of the same kind of access, of the same size."""
     for title, (size, matrix) in matrices.items():
         if (title.ways, title.what, title.enabled) == (ways, what, enabled):
             if size != gpus:
@@ -321,3 +314,187 @@ def alike(values: Iterable[float], noise: float = NOISE) -> dict[float, Fraction
             kind = []
         kind.append(value)
     return found
+
+
+# --- nvbandwidth ----------------------------------------------------------------------------------
+# Importer of the output of NVIDIA's nvbandwidth, as text and as JSON: measurements of GPU pairs.
+#
+# Read are the tests between two GPUs (``device_to_device…``, ``multinode_device_to_device…``). In
+# their read tests the row is the GPU that receives, in their write tests the one that sends: the
+# arrows of the titles point the other way (testcases_ce.cpp). ``one_to_all`` and ``all_to_one``
+# give what a GPU sends to all others, or receives from them, at once. Before version 0.6 a
+# bidirectional test has one matrix, of the measured direction; since then three, and in JSON these
+# are one list of rows. Latencies before version 0.8 are those of the host.
+
+_BANDWIDTH_TITLE = re.compile(
+    r"\s*memcpy (CE|SM) GPU\(row\) (->|<-|<->) GPU\(column\)"
+    r"(?: (Read|Write)?(1|2|Total))? bandwidth \(GB/s\)\s*$"
+)
+_LATENCY = re.compile(r"\s*Device to Device Latency SM GPU\(row\) <-> GPU\(column\) \(ns\)\s*$")
+_RUNNING = re.compile(r"\s*Running (\w{1,100})\.\s*$")
+_STARTS = re.compile(r"nvbandwidth Version\b|Running \w+_(?:ce|sm)\.", re.IGNORECASE)
+_VERSION = re.compile(r"\bversion\W{1,4}v?(\d{1,4})\.(\d{1,4})\b", re.IGNORECASE)
+_PROCESS_DEVICE = re.compile(
+    r"\s*(?:Process\s+\d+ \((\S+)\): )?device \d+: (.+?) \(", re.IGNORECASE
+)
+_LISTED = re.compile(r"\d+: (.+?) \([0-9a-f:]+\)", re.IGNORECASE)
+
+ORDER = ("write_ce", "read_ce", "write_sm", "read_sm")
+"""Ends of the tests' names, of which the first that is there is taken: copies by the copy engine
+are what p2pBandwidthLatencyTest measures."""
+
+PORTS = {
+    "one_to_all_write": "out",
+    "all_to_one_read": "out",
+    "all_to_one_write": "into",
+    "one_to_all_read": "into",
+}
+"""Side of a GPU that a test with all others measures."""
+
+LATENCIES_SINCE = (0, 8)
+"""Version from which on ``device_to_device_latency_sm`` is of two GPUs."""
+
+
+class _PairTest(Frozen):
+    """A matrix by sender and receiver. ``key``: a member of ``ORDER``, ``both_ce`` (the sum of
+    both directions), ``latency``, or a port: ``out_ce``, whose rows are 0; ``name`` of the test."""
+
+    key: str
+    name: str
+    gpus: int
+    cells: Matrix
+
+
+def looks_like_nvbandwidth(text: str) -> bool:
+    """Return True for the output of nvbandwidth, as text or JSON."""
+    if looks_like_json(text):
+        return re.match(r'\s*\{\s*"nvbandwidth"\s*:', text) is not None
+    lines = without_bars(plain_lines(text[:200_000]))
+    return any(_STARTS.match(line.strip()) or _BANDWIDTH_TITLE.match(line) for line in lines)
+
+
+def read_nvbandwidth(text: str, where: str, options: MachineSpec) -> Topology:
+    """Return links for all pairs that were measured, as :mod:`.p2p_test` does.
+
+    Option ``test=`` selects one of ``ORDER``.
+
+    Raises:
+        BadFile: no test between two GPUs, or a broken matrix, with its line.
+    """
+    if looks_like_json(text):
+        cases, names, hosts, version = _of_json(parse_json(text, where), where)
+    else:
+        lines = without_bars(plain_lines(text))
+        cases = list(_of_text(lines, where))
+        devices = [m for m in map(_PROCESS_DEVICE.match, lines) if m]
+        names, hosts = tuple(m[2] for m in devices), tuple(m[1] or "" for m in devices)
+        version = _version("\n".join(lines))
+    found: dict[str, _PairTest] = {}
+    for case in cases:
+        found.setdefault(case.key, case)
+    there = [key for key in ORDER if key in found]
+    if not there:
+        raise BadFile(
+            "the output of nvbandwidth has no test between two GPUs",
+            where=where,
+            hint="nvbandwidth -t device_to_device_memcpy_write_ce; on one GPU there is none",
+        )
+    asked = options.choice("test", there[0], there)
+    one, unit = found[asked], asked[-2:]
+    both = found.get(f"both_{unit}")
+    delays = found.get("latency") if version >= LATENCIES_SINCE else None
+    rates = PairRates(
+        one.gpus,
+        one.cells,
+        both.cells if both and both.gpus == one.gpus else None,
+        {f: ns / 1000 for f, ns in delays.cells.items()}
+        if delays and delays.gpus == one.gpus
+        else None,
+        names,
+        hosts if len(hosts) == one.gpus else (),
+        *(_port(found, side, unit) for side in ("out", "into")),
+    )
+    others = ", ".join(f"test={key}" for key in there if key != asked)
+    note = f"measured by nvbandwidth, {one.name}{f'; {others} is in it too' if others else ''}"
+    load = ("α is a load's round trip, from device_to_device_latency_sm",) if rates.delays else ()
+    return measured_machine(rates, where, options, note, *load)
+
+
+def _port(found: Mapping[str, _PairTest], side: str, unit: str) -> dict[int, float]:
+    """Return GB/s of a side of each GPU: by tests of the same unit, else by any."""
+    case = next((found[k] for u in (unit, "ce", "sm") if (k := f"{side}_{u}") in found), None)
+    return {} if case is None else {gpu: x for (_, gpu), x in case.cells.items()}
+
+
+def _version(text: str) -> tuple[int, int]:
+    found = _VERSION.search(text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _of_text(lines: Sequence[str], where: str) -> Iterator[_PairTest]:
+    name = ""
+    for number, line in enumerate(lines, 1):
+        if (running := _RUNNING.match(line)) is not None:
+            name = running[1]
+        elif _LATENCY.match(line) or _BANDWIDTH_TITLE.match(line):
+            square = _side(name) is None
+            yield from _cases(line, name, *matrix_below(lines, number, where, square=square))
+
+
+def _side(name: str) -> str | None:
+    """Return the side of a GPU that a test with all others measures; None for other tests."""
+    return next((side for test, side in PORTS.items() if name.startswith(f"{test}_")), None)
+
+
+def _cases(title: str, name: str, gpus: int, cells: Matrix) -> Iterator[_PairTest]:
+    if _LATENCY.match(title):
+        yield _PairTest("latency", name, gpus, cells)
+    elif (found := _BANDWIDTH_TITLE.match(title)) is not None:
+        unit, arrow, _, part = found.groups()
+        key = f"{'read' if arrow == '->' else 'write'}_{unit.lower()}"
+        if (side := _side(name)) is not None:
+            yield _PairTest(f"{side}_{unit.lower()}", name, gpus, cells)
+        elif arrow != "<->":
+            yield _PairTest(key, name or f"memcpy_{key}", gpus, turned(cells, arrow == "->"))
+        elif part == "Total":
+            yield _PairTest(f"both_{unit.lower()}", name, gpus, cells)
+        elif part is None and unit == "CE":
+            back = {f[::-1]: x for f, x in cells.items()}
+            sums = {f: x + back[f] for f, x in cells.items() if f in back}
+            yield _PairTest("both_ce", name, gpus, sums)
+
+
+def _of_json(
+    data: Any, where: str
+) -> tuple[list[_PairTest], tuple[str, ...], tuple[str, ...], tuple[int, int]]:
+    """Return the matrices of the JSON, the names and hosts of GPUs, and the version."""
+    body = data.get("nvbandwidth")
+    tests = body.get("testcases") if isinstance(body, dict) else None
+    if not isinstance(tests, list):
+        raise BadFile("the JSON of nvbandwidth has no testcases", where=where)
+    cases: list[_PairTest] = []
+    for number, test in enumerate(tests):
+        if not isinstance(test, dict) or "bandwidth_matrix" not in test:
+            continue  # waived, or failed
+        place = f"{where}: testcases[{number}]"
+        title, rows = str(test.get("bandwidth_description")), test["bandwidth_matrix"]
+        if _LATENCY.match(title) or _BANDWIDTH_TITLE.match(title):
+            name = str(test.get("name"))[:100]
+            cases += _cases(title, name, *_json_matrix(rows, place, square=_side(name) is None))
+    listed = body.get("GPU Device list")
+    words = listed if isinstance(listed, list) else []
+    named = [_LISTED.match(x) for x in words if isinstance(x, str)]
+    return cases, tuple(m[1] for m in named if m), (), _version(f"version {body.get('version')}")
+
+
+def _json_matrix(rows: Any, where: str, *, square: bool) -> tuple[int, Matrix]:
+    """Return the last matrix of rows, of which three follow each other in a bidirectional test."""
+    gpus = len(rows[0]) if isinstance(rows, list) and rows and isinstance(rows[0], list) else 0
+    height = gpus if square else 1
+    last = rows[-height:] if gpus and len(rows) in (height, 3 * height) else []
+    if not last or any(not isinstance(row, list) or len(row) != gpus for row in last):
+        raise BadFile("bandwidth_matrix is not of a row for each GPU", where=where)
+    cells = (
+        (i, j, measured(str(x), where)) for i, row in enumerate(last) for j, x in enumerate(row)
+    )
+    return gpus, {(i, j): x for i, j, x in cells if x is not None}

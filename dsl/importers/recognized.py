@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ..base.errors import BadFile, Missing, PluginFault, UserError
 from ..base.files import looks_like_json, parse_json
-from ..base.foreign import SIGNATURES, refuse_foreign
-from ..base.lazy_dataclass import dataclass
+from ..base.foreign import refuse_foreign, signatures
+from ..base.lazy_dataclass import Frozen
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
 from ..machines.confined import in_hosts
@@ -23,18 +23,21 @@ from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
-from .edge_list import read_edge_list
-from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
-from .msccl_tools import is_msccl_topology, read_msccl_topology
-from .nccl_graph import looks_like_graphs, read_nccl_graph
+from .graph_file import (
+    is_msccl_topology,
+    looks_like_gml,
+    looks_like_graphml,
+    read_edge_list,
+    read_gml,
+    read_graphml,
+    read_msccl_topology,
+)
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
-from .nccl_xml import read_nccl_xml
-from .nvbandwidth import looks_like_nvbandwidth, read_nvbandwidth
+from .nccl_xml import looks_like_graphs, read_nccl_graph, read_nccl_xml
 from .nvidia_smi import read_nvidia_smi, read_nvlink_status
 from .origin import machine_again
-from .p2p_test import looks_like_p2p_test, read_p2p_test
-from .smi_devices import looks_like_nvlink_status
-from .smi_matrix import looks_like_matrix
+from .p2p_test import looks_like_nvbandwidth, looks_like_p2p_test, read_nvbandwidth, read_p2p_test
+from .smi_matrix import looks_like_matrix, looks_like_nvlink_status
 from .taccl import read_taccl
 from .taccl_sketch import looks_like_sketch
 from .teccl import looks_like_teccl, read_teccl
@@ -62,7 +65,7 @@ _OTHER_INPUTS = (
         "weft plan FILE -t MACHINE takes it",
     ),
 )
-"""Texts of weft's that are given for a machine, as :data:`SIGNATURES` has those of others."""
+"""Texts of weft's that are given for a machine, as :func:`.signatures` has those of others."""
 
 
 class Importer(Protocol):
@@ -84,10 +87,7 @@ class Importer(Protocol):
 Reader = Callable[[str, str, MachineSpec], Topology]
 
 
-@dataclass(frozen=True, slots=True)
-class _BuiltInImporter:
-    """A built-in importer, from two functions."""
-
+class _BuiltInImporter(Frozen):
     recognizes: Callable[[str], bool]
     made: Reader
     as_read: bool = False
@@ -115,7 +115,7 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
             error.where = error.where or where
             raise
         return expect(Topology, made, importer, "read")
-    refuse_foreign(text, where, (*_OTHER_INPUTS, *SIGNATURES))
+    refuse_foreign(text, where, (*_OTHER_INPUTS, *signatures()))
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 

@@ -7,19 +7,31 @@ and ``unit=``. Matrices are indexed [destination][source].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from math import floor
 from typing import Any
 
-from ..base.errors import BadFile
-from ..base.files import Fields
-from ..base.lazy_dataclass import dataclass
+from ..base.errors import BadFile, BadTopology
+from ..base.files import Fields, parse_json
+from ..base.lazy_dataclass import Frozen
 from ..base.units import BYTES_PER_US_PER_GBPS, exact
 from ..machines.host_file import load_host
-from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
-from ..machines.spec import MAX_GPUS, MachineSpec
+from ..machines.hosts import (
+    Cables,
+    Host,
+    HostSwitch,
+    Nics,
+    build,
+    connect,
+    side_by_side,
+    with_symmetries,
+)
+from ..machines.spec import MAX_GPUS, MachineSpec, check_size
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, Image, guess
+from .taccl_sketch import TacclSketch
 
 KINDS = ("ndv2", "dgx2", "hub", "custom")
 
@@ -36,8 +48,7 @@ _SWITCH = {"dgx2": "nvswitch", "hub": "hub"}
 Number = (int, float, str)
 
 
-@dataclass(frozen=True, slots=True)
-class FileUnits:
+class FileUnits(Frozen):
     """Unit of the file's numbers."""
 
     chunk: int
@@ -50,8 +61,7 @@ class FileUnits:
         return self.chunk / (beta * self.unit * BYTES_PER_US_PER_GBPS)
 
 
-@dataclass(frozen=True, slots=True)
-class TacclHost:
+class TacclHost(Frozen):
     """Description of one host by the file, and the unit of its numbers.
 
     ``remote_beta`` is the cost of a chunk on a NIC, in the time unit of the file.
@@ -238,3 +248,97 @@ def _matrix(fields: Fields, key: str, size: int, where: str) -> list[list[Fracti
             length = len(row) if isinstance(row, list) else 0
             raise BadFile(f"row {i} of {key} has {length} entries, {size} GPUs", where=where)
     return [_numbers(row, key, where) for row in rows]
+
+
+# --- machine of a topology and a sketch -----------------------------------------------------------
+# Machine from TACCL's topology and sketch together.
+#
+# Hosts come from the topology file, and the sketch's connections between them are GPU-to-GPU links.
+# TACCL divides the NIC among all connections beforehand; here every connection may use the whole
+# NIC, which is a shared resource.
+
+
+def is_taccl_topology(text: str) -> bool:
+    """Return True if a text is a TACCL topology, and so can be combined with a sketch."""
+    start = text.lstrip("\ufeff \t\r\n")
+    return start.startswith("{") and '"gpus_per_node"' in start and '"weft"' not in start
+
+
+def read_pair(
+    text: str, where: str, options: MachineSpec, sketch: TacclSketch, *, split: bool = False
+) -> Topology:
+    """Return the machine of the text of a topology file and a sketch.
+
+    Options: ``chunk=``, ``unit=``, ``kind=``, and ``nodes=`` if it agrees with the sketch.
+    With ``split``, NICs are divided statically among their connections, as in TACCL.
+
+    Raises:
+        BadFile: a bad topology file, or an unknown GPU. BadTopology: hosts without NICs.
+    """
+    found = taccl_host(parse_json(text, where), where, options)
+    nodes = options.integer("nodes", sketch.nodes)
+    if nodes != sketch.nodes:
+        raise BadFile(
+            f"the sketch is for {sketch.nodes} nodes, not for {nodes}",
+            where=options.keys["nodes"],
+            hint=f"leave nodes= out, or change nnodes in {sketch.where}",
+        )
+    check_size(options, nodes * found.host.gpus)
+    sketch.check_ranks(found.host.gpus, found.name)
+    return _connected(found, options, sketch, split=split)
+
+
+def _connected(
+    found: TacclHost, options: MachineSpec, sketch: TacclSketch, *, split: bool
+) -> Topology:
+    host, nodes = found.host, sketch.nodes
+    inner = replace(side_by_side(host, options, nodes), name=found.name)
+    notes: tuple[str, ...] = notes_of(found)
+    if nodes == 1:
+        return replace(with_symmetries(inner, host, 1), notes=notes)
+    if host.nics is None:
+        raise BadTopology(
+            f"{found.name} has no NICs, so nothing joins its {nodes} nodes",
+            where=sketch.where,
+            hint="the topology needs nics_per_node, remote_alpha and remote_beta",
+        )
+    pairs = sketch.pairs(host.gpus)
+    width = _split_width(found, host.nics, len(pairs)) if split else host.nics.bandwidth
+    # TACCL serializes a GPU's remote messages.
+    share = (
+        ((lambda rank: f"gpu{rank}") if nodes > 2 else None)
+        if split
+        else _nic_of(host.nics, host.gpus)
+    )
+    # The topology importer puts half of remote_alpha on either side of a network.
+    joined = connect(inner, host, options, pairs, (width, 2 * host.nics.alpha), share)
+    if found.kind == "custom" and joined.ranks <= GUESSED:
+        joined = replace(joined, symmetries=guess(joined))
+    notes += (f"between nodes there are the connections of the sketch {sketch.name}",)
+    notes += _about_nics(len(pairs), len(host.nics.attach), split=split)
+    return replace(joined, notes=notes)
+
+
+def _about_nics(connections: int, nics: int, *, split: bool) -> tuple[str, ...]:
+    if split:
+        return ("each connection has its share of the NICs for good, as in TACCL",)
+    if connections == nics:
+        return ()
+    less, more = sorted((connections, nics))
+    pace = f"{Fraction(more, less)} times {'slower' if connections > nics else 'faster'}"
+    return (
+        f"connections from a node: {connections}, its NICs: {nics}; TACCL makes each connection "
+        f"{pace} than a NIC, for good; here they share what a NIC has (--nic-split does as TACCL)",
+    )
+
+
+def _split_width(found: TacclHost, nics: Nics, connections: int) -> Fraction:
+    """Return GB/s of one connection as in TACCL: the cost of a chunk in integer units."""
+    split = Fraction(connections, len(nics.attach))
+    beta = Fraction(floor(found.remote_beta * split))
+    return found.scale.bandwidth(beta, f"{found.name}: remote_beta, split {split}-fold")
+
+
+def _nic_of(nics: Nics, gpus: int) -> Callable[[int], str]:
+    slot = {g: i for i, served in enumerate(nics.attach) for g in served}
+    return lambda rank: f"nic{rank // gpus}.{slot[rank % gpus]}"

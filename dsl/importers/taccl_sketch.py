@@ -1,6 +1,6 @@
 """Parser of TACCL's sketch JSON, strict (``parse_and_get_topo`` of TACCL's command line).
 
-:mod:`.taccl_rules` translates it to weft's sketch language, :mod:`.taccl_pair` builds its machine.
+:mod:`.taccl_rules` translates it to weft's sketch language, :mod:`.taccl` builds its machine.
 Its ranks are local: GPUs of one host. All hosts are equal.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.errors import BadFile, UnknownName
 from ..base.files import Fields
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..machines.spec import MAX_GPUS
 
 INTRA_STRATEGIES = ("switch", "none", "minmax", "maxmin")
@@ -21,8 +21,7 @@ Lists = Mapping[int, tuple[int, ...]]
 """Lists of local ranks by local rank."""
 
 
-@dataclass(frozen=True, slots=True)
-class TacclRemark:
+class TacclRemark(Frozen):
     """A difference between TACCL's semantics and weft's, with the key concerned."""
 
     where: str
@@ -32,8 +31,7 @@ class TacclRemark:
         return f"{self.where}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class TacclSketch:
+class TacclSketch(Frozen):
     """A sketch file. ``connections`` is a keyword where the file has one, empty for a single host.
 
     ``senders`` are the GPUs through which the chunks of a GPU leave (None: through any sender);
@@ -266,7 +264,6 @@ def _connections(given: Any, place: str) -> Lists | str:
 
 
 def _senders(given: Any, connections: Lists | str, place: str) -> Lists:
-    """Return the senders of each GPU, inverted from the file's lists."""
     through: dict[int, tuple[int, ...]] = {}
     for sender, sources in _lists(given, place).items():
         if isinstance(connections, Mapping) and sender not in connections:

@@ -13,12 +13,12 @@ from typing import Any
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.units import LARGEST_MESSAGE, exact, format_bytes
 from ..machines.families import mesh
 from ..machines.host_file import load_host
 from ..machines.hosts import Cables, Host, HostSwitch, connect, side_by_side, with_symmetries
-from ..machines.spec import MachineSpec, check_size, parse_spec
+from ..machines.spec import MAX_GPUS, MachineSpec, check_size, parse_spec
 from ..nouns.collective import Collective, make
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, switch
 from ..symmetry.symmetry import guess
@@ -30,32 +30,15 @@ Number = (int, float)
 _INFINIBAND = Fraction(25, 2), Fraction(13, 10)
 """GB/s and µs of one hop of NDv2's network."""
 
-_INSTANCE = (
-    "num_chunks",
-    "epoch_type",
-    "epoch_duration",
-    "epoch_multiplier",
-    "num_epochs",
-    "alpha_threshold",
-    "alpha_epoch_duration_ratio_max",
-    "switch_copy",
-    "switch_to_gpu_link_on",
-    "debug",
-    "debug_output_file",
-    "objective_type",
-    "solution_method",
-    "schedule_output_file",
-    "warmstart",
-    "symmetry",
-    "lower",
-    "lower_xml",
-    "epsilon",
-    "collective",
-)
+_INSTANCE = """
+    num_chunks epoch_type epoch_duration epoch_multiplier num_epochs alpha_threshold
+    alpha_epoch_duration_ratio_max switch_copy switch_to_gpu_link_on debug debug_output_file
+    objective_type solution_method schedule_output_file warmstart symmetry lower lower_xml epsilon
+    collective
+""".split()
 
 
-@dataclass(frozen=True, slots=True)
-class TecclInput:
+class TecclInput(Frozen):
     """Contents of the file. ``alphas`` in µs: of links, and of links to switches.
 
     ``chunk`` is the size of a chunk in bytes, ``chunks`` the chunks per GPU (alltoall: per pair).
@@ -286,7 +269,7 @@ def _mesh(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
         for x in both_ways(row * side - 1, row * side, 100, asked.alphas[0])
     ]
     made = replace(made, links=(*made.links, *wraps), symmetries=())
-    return _noted(replace(made, symmetries=guess(made)), f"{slip}, and so does this")
+    return _noted(replace(made, symmetries=guess(made, MAX_GPUS)), f"{slip}, and so does this")
 
 
 def _one_chassis(asked: TecclInput) -> None:

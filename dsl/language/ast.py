@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from dataclasses import field
 from enum import StrEnum
 
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from ..base.spec import Spec
 from ..base.tables import count
 from ..nouns.sketch import Measure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Syntax:
+class Syntax(Frozen, kw_only=True):
     """Base of all nodes; ``span`` is the source location (None in trees built by a program)."""
 
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -39,28 +38,24 @@ class Operator(StrEnum):
     MODULO = "%"
 
 
-@dataclass(frozen=True, slots=True)
 class Number(Syntax):
     """A non-negative number."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
 class Name(Syntax):
     """A loop variable, a parameter, or a node or family of nodes of the machine."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Quoted(Syntax):
     """A node whose name is not an identifier: ``"leaf-3"``."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Binary(Syntax):
     """``left operator right``; ``2p`` is the product of the number 2 and the name p."""
 
@@ -74,7 +69,6 @@ Expression = Number | Name | Quoted | Binary
 # ---- ranks
 
 
-@dataclass(frozen=True, slots=True)
 class Range(Syntax):
     """``low..high``, both included."""
 
@@ -82,14 +76,12 @@ class Range(Syntax):
     high: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class RangeList(Syntax):
     """``(0, 2, 4..7)``. As a side of a pair it has at least two items."""
 
     items: tuple[Expression | Range, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Any(Syntax):
     """``any``: every rank (for a switch policy: every switch)."""
 
@@ -99,7 +91,6 @@ Ranks = Expression | Range | RangeList | Any
 # ---- links
 
 
-@dataclass(frozen=True, slots=True)
 class Pair(Syntax):
     """``src -> dst``, or both ways ``src <-> dst``: all pairs of the two sides."""
 
@@ -108,7 +99,6 @@ class Pair(Syntax):
     both_ways: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class BetweenNodes(Syntax):
     """Pairs of GPUs in different hosts; in its block, numbers are local ranks.
 
@@ -118,7 +108,6 @@ class BetweenNodes(Syntax):
     hosts: Pair | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class WithinNode(Syntax):
     """Pairs of GPUs in one host; in its block, numbers are local ranks.
 
@@ -128,7 +117,6 @@ class WithinNode(Syntax):
     hosts: Ranks | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class SameLocalRank(Syntax):
     """Pairs of GPUs with the same local rank in different hosts."""
 
@@ -136,7 +124,6 @@ class SameLocalRank(Syntax):
 Selector = Pair | BetweenNodes | WithinNode | SameLocalRank
 
 
-@dataclass(frozen=True, slots=True)
 class Selection(Syntax):
     """Union of ``selectors`` minus the union of ``exceptions``."""
 
@@ -147,7 +134,6 @@ class Selection(Syntax):
 # ---- dimensions
 
 
-@dataclass(frozen=True, slots=True)
 class Dimension(Syntax):
     """A dimension of a grid: ``x``, ``y``, ``z`` (a text), or ``dimension 3`` (a number)."""
 
@@ -157,7 +143,6 @@ class Dimension(Syntax):
 # ---- symmetries
 
 
-@dataclass(frozen=True, slots=True)
 class Rotate(Syntax):
     """Rotation r -> r + ``by`` in the machine, each host, each block or one grid dimension."""
 
@@ -167,14 +152,12 @@ class Rotate(Syntax):
     axis: Dimension | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Reflect(Syntax):
     """``reflect along x``: mirror a grid in one dimension."""
 
     axis: Dimension
 
 
-@dataclass(frozen=True, slots=True)
 class Swap(Syntax):
     """``swap x and y``: exchange two dimensions of equal size."""
 
@@ -182,14 +165,12 @@ class Swap(Syntax):
     other: Dimension
 
 
-@dataclass(frozen=True, slots=True)
 class RotateNodes(Syntax):
     """Rotation of the hosts by ``by`` (None: by one)."""
 
     by: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Permute(Syntax):
     """A permutation in cycle notation; ranks in no cycle are fixed."""
 
@@ -202,8 +183,7 @@ Generator = Rotate | Reflect | Swap | RotateNodes | Permute
 # ---- lines
 
 
-@dataclass(frozen=True, slots=True)
-class Trivia:
+class Trivia(Frozen):
     """Comments and blank lines around a line.
 
     ``above`` holds comments with their ``#``, and ``""`` for a blank line; ``beside`` is the
@@ -214,14 +194,12 @@ class Trivia:
     beside: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SketchLine(Syntax):
+class SketchLine(Syntax, kw_only=True):
     """A line with its comments."""
 
     trivia: Trivia = field(default=Trivia())
 
 
-@dataclass(frozen=True, slots=True)
 class Argument(Syntax):
     """Argument ``nodes=4`` of a machine; ``nodes`` alone (value None) passes that parameter."""
 
@@ -229,7 +207,6 @@ class Argument(Syntax):
     value: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class MachineLine(SketchLine):
     """The machine: catalogue text, or a catalogue name with arguments."""
 
@@ -237,14 +214,12 @@ class MachineLine(SketchLine):
     arguments: tuple[Argument, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class CollectiveLine(SketchLine):
     """The collective."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
 class SizeLine(SketchLine):
     """Message sizes in bytes, from ``low`` to ``high``, both included."""
 
@@ -252,7 +227,6 @@ class SizeLine(SketchLine):
     high: int
 
 
-@dataclass(frozen=True, slots=True)
 class EngineLine(SketchLine):
     """The proposed engine, ``packing{trees=4}``; ``spec`` holds the spans of its parts."""
 
@@ -260,28 +234,24 @@ class EngineLine(SketchLine):
     spec: Spec | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleLine(SketchLine):
+class RuleLine(SketchLine, kw_only=True):
     """A rule; ``label`` is the name given by ``as``, or None."""
 
     label: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class OnlyRule(RuleLine):
     """``only links …``."""
 
     selection: Selection
 
 
-@dataclass(frozen=True, slots=True)
 class ForbidRule(RuleLine):
     """``forbid links …``."""
 
     selection: Selection
 
 
-@dataclass(frozen=True, slots=True)
 class RelayRule(RuleLine):
     """``relay sources through pairs``: how chunks of some ranks leave their host."""
 
@@ -290,56 +260,32 @@ class RelayRule(RuleLine):
     own_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class OwnFirstRule(RuleLine):
     """``own data first``, over some links (None: all links of the block)."""
 
     selection: Selection | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Few(Syntax):
-    """``few peers``."""
+class SwitchWord(StrEnum):
+    """What a rule asks of a switch: peers of a GPU over it, or the only thing that it does beside
+    forwarding; ``{}`` stands for a number."""
 
-
-@dataclass(frozen=True, slots=True)
-class Many(Syntax):
-    """``many peers``."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtMost(Syntax):
-    """``at most … peers``."""
-
-    limit: Expression
-
-
-class SwitchUse(StrEnum):
-    """What a switch may do beside forwarding."""
-
+    FEW = "few peers"
+    MANY = "many peers"
+    AT_MOST = "at most {} peers"
     REDUCE = "reduce"
     MULTICAST = "multicast"
     OFF = "off"
+    GROUPS_AT_MOST = "groups at most {}"
 
 
-@dataclass(frozen=True, slots=True)
-class UseOnly(Syntax):
-    """``reduce``, ``multicast`` or ``off``: the only thing that a switch does."""
+class Policy(Syntax):
+    """The words of a rule about a switch, and their number."""
 
-    use: SwitchUse
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsAtMost(Syntax):
-    """``groups at most …``."""
-
-    limit: Expression
+    word: SwitchWord
+    limit: Expression | None = None
 
 
-Policy = Few | Many | AtMost | UseOnly | GroupsAtMost
-
-
-@dataclass(frozen=True, slots=True)
 class SwitchRule(RuleLine):
     """``switch name: few peers``, ``switch name: reduce``."""
 
@@ -347,21 +293,18 @@ class SwitchRule(RuleLine):
     policy: Policy
 
 
-@dataclass(frozen=True, slots=True)
 class SymmetryRule(RuleLine):
     """``symmetry: …``: the schedule is invariant under each of these permutations."""
 
     generators: tuple[Generator, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class ChunksRule(RuleLine):
     """``chunks N``."""
 
     count: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class ChunksBySizeRule(RuleLine):
     """``chunks 1 up to 64KiB, 8 beyond``: counts with the bytes up to which each holds."""
 
@@ -369,21 +312,18 @@ class ChunksBySizeRule(RuleLine):
     beyond: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class MaxHopsRule(RuleLine):
     """``max hops N``."""
 
     count: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class MaxStepsRule(RuleLine):
     """``max steps N``."""
 
     count: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class MaxDetourRule(RuleLine):
     """``max detour 1 hops`` (an expression), or ``max detour 50% of alpha`` (per cent)."""
 
@@ -392,7 +332,6 @@ class MaxDetourRule(RuleLine):
     percent: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class SendRule(RuleLine):
     """``[never] send chunk … of rank … [to rank …] over src -> dst [at step …]``.
 
@@ -402,9 +341,9 @@ class SendRule(RuleLine):
 
     piece: Expression | None
     owner: Expression
+    target: Expression | None
     src: Expression
     dst: Expression
-    target: Expression | None = None
     step: Expression | None = None
     never: bool = False
 
@@ -412,33 +351,28 @@ class SendRule(RuleLine):
 # ---- phases
 
 
-@dataclass(frozen=True, slots=True)
 class ByLocalRank(Syntax):
     """``across nodes by local rank``: GPUs with the same local rank in all hosts."""
 
 
-@dataclass(frozen=True, slots=True)
 class InBlocks(Syntax):
     """``in blocks of N``: consecutive ranks."""
 
     size: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class AcrossBlocks(Syntax):
     """``across blocks of N``: ranks at the same position of all blocks of consecutive ranks."""
 
     size: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class Along(Syntax):
     """``along x``: the lines of a grid in one dimension."""
 
     axis: Dimension
 
 
-@dataclass(frozen=True, slots=True)
 class InGroups(Syntax):
     """``in (0 1)(2 3)``: explicit groups of ranks."""
 
@@ -448,7 +382,6 @@ class InGroups(Syntax):
 Place = WithinNode | ByLocalRank | InBlocks | AcrossBlocks | Along | InGroups
 
 
-@dataclass(frozen=True, slots=True)
 class PhaseLine(SketchLine):
     """A collective, and the groups of ranks that run it at the same time."""
 
@@ -456,7 +389,6 @@ class PhaseLine(SketchLine):
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
 class PhasesRule(RuleLine):
     """``phases:`` and its lines; ``tail`` holds the comments after the last one.
 
@@ -484,7 +416,6 @@ Rule = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Loop(Syntax):
     """``for variable in values``."""
 
@@ -495,7 +426,6 @@ class Loop(Syntax):
 Scope = BetweenNodes | WithinNode | Loop
 
 
-@dataclass(frozen=True, slots=True)
 class RuleBlock(SketchLine):
     """Lines under a head; ``tail`` holds the comments after the last one.
 
@@ -511,7 +441,6 @@ Header = MachineLine | CollectiveLine | SizeLine | EngineLine
 Statement = Header | Rule | RuleBlock
 
 
-@dataclass(frozen=True, slots=True)
 class Parameter(Syntax):
     """A parameter of the sketch with its default."""
 
@@ -519,7 +448,6 @@ class Parameter(Syntax):
     default: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class SketchTree(SketchLine):
     """A whole sketch. ``trivia`` and span are those of its ``sketch`` line."""
 

@@ -6,7 +6,7 @@ includes the values of the loop variables, so that a conflict names the right in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..base.errors import (
     WeftError,
     require_type,
 )
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.registry import ENGINES
 from ..base.spec import parse_spec
 from ..catalogue import topology
@@ -47,13 +47,23 @@ from ..nouns.sketch import (
 from ..nouns.topology import Topology
 from . import ast
 from .evaluate import Meaning, PairScope, number_of
-from .format import generator_text, ranks_text, rule_text
+from .format import text_of
 from .machine import SketchMachine
-from .moves import image_of
+from .moves import image_of, phases_of
 from .parse import MAX_ERRORS, raise_all
-from .phases import phases_of
 
 WHAT_SWITCHES_DO = "the machine says what its switches do: nvls=on, sharp=fabric, --capable"
+
+_PEERS = {
+    ast.SwitchWord.FEW: Peers.FEW,
+    ast.SwitchWord.MANY: Peers.MANY,
+    ast.SwitchWord.AT_MOST: None,
+}
+_ALLOWED: dict[ast.SwitchWord, frozenset[str]] = {
+    ast.SwitchWord.REDUCE: frozenset({"reduces"}),
+    ast.SwitchWord.MULTICAST: frozenset({"multicast"}),
+    ast.SwitchWord.OFF: frozenset(),
+}
 
 MAX_TURNS = 20_000
 """Largest total number of loop iterations."""
@@ -79,8 +89,7 @@ def elaborate(
     return trace(tree, topology, arguments).sketch
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Frozen):
     """A line of the sketch with the context of its block and the resulting rules."""
 
     line: ast.Rule
@@ -88,8 +97,7 @@ class Written:
     rules: tuple[Rule, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Elaboration:
+class Elaboration(Frozen):
     """A sketch with the origin of its rules, for ``lint``."""
 
     sketch: Sketch
@@ -108,7 +116,11 @@ def trace(
     for one in tree.statements:
         if not isinstance(one, ast.Header):
             work.statement(one, Meaning(machine, numbers), ())
-    engine = work.of_headers(lambda: _engine(tree)) or ""
+    engine = ""
+    try:
+        engine = _engine(tree)
+    except UserError as problem:
+        work.note(problem)
     raise_all(work.problems)
     written = tuple(_with_free_rest(machine, work.written))
     size = next(((s.low, s.high) for s in tree.statements if isinstance(s, ast.SizeLine)), None)
@@ -209,8 +221,6 @@ def _engine(tree: ast.SketchTree) -> str:
 
 
 class _Elaborator:
-    """Visitor of the statements; collects their rules and errors."""
-
     def __init__(self) -> None:
         self.problems: list[WeftError] = []
         self.written: list[Written] = []
@@ -228,29 +238,19 @@ class _Elaborator:
             if isinstance(one, ast.RuleBlock):
                 self._block(one, meaning, loops)
             else:
-                self._rule(one, meaning, loops)
+                values = "".join(f", {name} = {meaning.numbers[name]}" for name in loops)
+                rules = _LineTranslation(one, meaning, values).rules()
+                self.written.append(Written(one, meaning, tuple(rules)))
         except SeveralErrors as problems:
             for problem in problems.errors:
-                self._note(problem)
+                self.note(problem)
         except UserError as problem:
-            self._note(problem)
+            self.note(problem)
 
-    def of_headers(self, read: Callable[[], str]) -> str | None:
-        """Return the value of a header, or None with its problem recorded."""
-        try:
-            return read()
-        except UserError as problem:
-            self._note(problem)
-            return None
-
-    def _note(self, problem: WeftError) -> None:
+    def note(self, problem: WeftError) -> None:
         """Record a problem once; a loop repeats the same one."""
         if all((p.message, p.where) != (problem.message, problem.where) for p in self.problems):
             self.problems.append(problem)
-
-    def _rule(self, line: ast.Rule, meaning: Meaning, loops: Sequence[str]) -> None:
-        rules = _LineTranslation(line, meaning, _loop_values(meaning, loops)).rules()
-        self.written.append(Written(line, meaning, tuple(rules)))
 
     def _block(self, block: ast.RuleBlock, meaning: Meaning, loops: Sequence[str]) -> None:
         head = block.head
@@ -290,14 +290,7 @@ class _Elaborator:
                 self.statement(one, meaning.bound(head.variable, value), (*loops, head.variable))
 
 
-def _loop_values(meaning: Meaning, loops: Sequence[str]) -> str:
-    return "".join(f", {name} = {meaning.numbers[name]}" for name in loops)
-
-
-@dataclass(frozen=True, slots=True)
-class _LineTranslation:
-    """Translation of one line of the sketch to rules of the machine."""
-
+class _LineTranslation(Frozen):
     line: ast.Rule
     meaning: Meaning
     loop_values: str
@@ -311,7 +304,7 @@ class _LineTranslation:
         if line.label is not None:
             return line.label + self.loop_values + suffix
         place = f" (line {line.span.line})" if line.span is not None else ""
-        return f"{text or rule_text(line)}{self.loop_values}{suffix}{place}"
+        return f"{text or text_of(line)}{self.loop_values}{suffix}{place}"
 
     def rules(self) -> Iterator[Rule]:
         """Yield the rules of the line; most lines have one."""
@@ -442,8 +435,8 @@ class _LineTranslation:
                 known = [node.name for node in nodes[machine.ranks :]]
                 raise UnknownName("switch", line.switch.text, known, where=line.switch.span)
         named = not isinstance(line.switch, ast.Any)
-        casts = isinstance(line.policy, ast.UseOnly | ast.GroupsAtMost)
-        if casts and not named and not any(nodes[node].computes for node in found):
+        peers = line.policy.word in _PEERS
+        if not peers and not named and not any(nodes[node].computes for node in found):
             raise BadSketch(
                 f"no switch of {machine.topology.name} sums or copies",
                 where=line.switch.span,
@@ -451,53 +444,33 @@ class _LineTranslation:
             )
         for node in found:
             if machine.is_gpu(node):
-                text = ranks_text(line.switch)
+                text = text_of(line.switch)
                 raise BadSketch(f"{text!r} is a GPU, not a switch", where=line.switch.span)
             suffix = f", {nodes[node].name}" if len(found) > 1 else ""
-            label = self._label(suffix=suffix)
-            if isinstance(line.policy, ast.UseOnly | ast.GroupsAtMost):
-                if named or nodes[node].computes:
-                    yield self._casts(line, line.policy, node, label)
-                continue
-            yield self._peers(line, node, label)
+            if peers or named or nodes[node].computes:
+                yield self._at_switch(line, node, self._label(suffix=suffix))
 
-    def _peers(self, line: ast.SwitchRule, node: int, label: str) -> SwitchPolicy:
-        limit = None
-        if isinstance(line.policy, ast.AtMost):
-            limit = self.meaning.count(line.policy.limit, "the number of peers")
-        peers = {ast.Few: Peers.FEW, ast.Many: Peers.MANY}.get(type(line.policy))
-        return SwitchPolicy(node, peers, limit, label=label, span=line.span)
-
-    def _casts(
-        self, line: ast.SwitchRule, policy: ast.UseOnly | ast.GroupsAtMost, node: int, label: str
-    ) -> CastPolicy:
-        """Return what casts may do at a switch.
-
-        Raises:
-            BadSketch: the switch lacks what the rule leaves to it.
-        """
+    def _at_switch(self, line: ast.SwitchRule, node: int, label: str) -> SwitchPolicy | CastPolicy:
+        word, limit, lacks = line.policy.word, None, ""
+        if line.policy.limit is not None:
+            what = "peers" if word in _PEERS else "groups"
+            limit = self.meaning.count(line.policy.limit, f"the number of {what}")
+        if word in _PEERS:
+            return SwitchPolicy(node, _PEERS[word], limit, label=label, span=line.span)
         one = self.meaning.machine.topology.nodes[node]
-        if isinstance(policy, ast.GroupsAtMost):
-            groups = self.meaning.count(policy.limit, "the number of groups")
-            lacks = "" if one.computes else "can neither sum nor copy, so it has no groups"
-            rule = CastPolicy(node, None, groups, label=label, span=line.span)
-        else:
-            word = {"reduce": "reduces", "multicast": "multicast"}.get(policy.use)
-            allowed = frozenset[str]() if word is None else frozenset((word,))
-            lacks = "" if word is None or getattr(one, word) else f"cannot {policy.use}"
-            rule = CastPolicy(node, allowed, label=label, span=line.span)
+        allowed = None if limit is not None else _ALLOWED[word]
+        if allowed is None and not one.computes:
+            lacks = "can neither sum nor copy, so it has no groups"
+        elif allowed and not all(getattr(one, able) for able in allowed):
+            lacks = f"cannot {word}"
         if lacks:
-            raise BadSketch(
-                f"{one.name} {lacks}",
-                where=line.switch.span,
-                hint=WHAT_SWITCHES_DO,
-            )
-        return rule
+            raise BadSketch(f"{one.name} {lacks}", where=line.switch.span, hint=WHAT_SWITCHES_DO)
+        return CastPolicy(node, allowed, limit, label=label, span=line.span)
 
     def _symmetries(self, line: ast.SymmetryRule) -> Iterator[Symmetry]:
         problems: list[WeftError] = []
         for one in line.generators:
-            text = generator_text(one)
+            text = text_of(one)
             several = line.label is not None and len(line.generators) > 1
             label = self._label(f"symmetry: {text}", f", {text}" if several else "")
             try:

@@ -15,11 +15,11 @@ import numpy as np
 
 from ..base.arrays import Bools
 from ..base.errors import BadSketch, UnknownName
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from . import ast
 from .ast import Operator
-from .format import expression_text, ranks_text, selector_text
+from .format import text_of
 from .machine import Selected, SketchMachine
 
 MAX_VALUE = 1 << 40
@@ -41,8 +41,7 @@ class PairScope(StrEnum):
     WITHIN = "within node"
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(Frozen):
     """Context of a line: the machine, the block's reach, and the values of names.
 
     ``hosts`` are the (source, destination) hosts of the block; None where the reach implies them.
@@ -106,7 +105,7 @@ class Meaning:
         """
         found = self._nodes(expression, host)
         if len(found) != 1 or not self.machine.is_gpu(found[0]):
-            text = expression_text(expression)
+            text = text_of(expression)
             raise BadSketch(f"{text!r} is not one GPU", where=expression.span)
         return found[0]
 
@@ -206,7 +205,6 @@ class Meaning:
         return self._rank(self.number(ranks), host, ranks.span)
 
     def _rank(self, value: int, host: int | None, where: Span | None) -> Nodes:
-        """Return the rank of a number, if this host has one."""
         machine = self.machine
         size = machine.ranks if host is None else max(map(len, machine.hosts))
         if not 0 <= value < size:
@@ -327,7 +325,7 @@ class Meaning:
         alone = self.reach is PairScope.BETWEEN and not self.joined.any()
         if not (alone or named.any() or links.any()):
             raise BadSketch(
-                f"there is no link {selector_text(pair)} on {self.machine.topology.name}",
+                f"there is no link {text_of(pair)} on {self.machine.topology.name}",
                 where=pair.span,
                 hint=self._linked_to(pair),
             )
@@ -349,7 +347,7 @@ class Meaning:
         nodes = self.machine.topology.nodes
         sources = {n for host in self.places() for n in self._nodes(pair.src, host)}
         near = {nodes[x.dst].name for x in self.machine.topology.links if x.src in sources}
-        return f"links from {ranks_text(pair.src)} go to {_listed(sorted(near))}" if near else ""
+        return f"links from {text_of(pair.src)} go to {_listed(sorted(near))}" if near else ""
 
 
 def _is_single(ranks: ast.Ranks) -> bool:

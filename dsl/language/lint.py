@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from ..base.arrays import Bools, Floats
 from ..base.errors import UserError, suggest
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from ..catalogue import names, topology
 from ..nouns.hops import find_hops
@@ -38,7 +38,7 @@ from ..nouns.topology import Topology
 from . import ast
 from .elaborate import Elaboration, Written, trace
 from .evaluate import PairScope
-from .format import selector_text
+from .format import text_of
 from .machine import SketchMachine
 
 # Collectives in which every rank needs data of every other one.
@@ -53,8 +53,7 @@ class Concern(StrEnum):
     MISFIT = "another machine"
 
 
-@dataclass(frozen=True, slots=True)
-class LintWarning:
+class LintWarning(Frozen):
     """A warning and its location."""
 
     concern: Concern
@@ -95,7 +94,6 @@ def lint(
 
 
 def _misfits(tree: ast.SketchTree, done: Elaboration) -> Iterator[LintWarning]:
-    """Yield warnings about a machine other than the one that the sketch names."""
     text, here = done.sketch.machine, done.machine
     span = next((s.span for s in tree.statements if isinstance(s, ast.MachineLine)), None)
     known = [entry.name for entry in names()]
@@ -147,7 +145,9 @@ def _unused(done: Elaboration) -> Iterator[LintWarning]:
         elif isinstance(one.line, ast.PhasesRule):
             for place, phase in zip(one.line.phases, _phases(one.rules), strict=True):
                 note(
-                    place, "no group of this phase has two ranks", any(map(_several, phase.groups))
+                    place,
+                    "no group of this phase has two ranks",
+                    any(len(group) > 1 for group in phase.groups),
                 )
         for rule in one.rules:
             if isinstance(rule, Symmetry) and rule.image == tuple(range(len(rule.image))):
@@ -158,10 +158,6 @@ def _unused(done: Elaboration) -> Iterator[LintWarning]:
     for what, message, is_used in used.values():
         if not is_used:
             yield LintWarning(Concern.UNUSED, message, what.span)
-
-
-def _several(group: tuple[int, ...]) -> bool:
-    return len(group) > 1
 
 
 def _phases(rules: Iterable[Rule]) -> tuple[Phase, ...]:
@@ -186,15 +182,14 @@ def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.
     for selector in selection.selectors:
         found = one.meaning.selector(selector)
         total = total | found
-        yield selector, f"{selector_text(selector)} matches no link", not found.empty
+        yield selector, f"{text_of(selector)} matches no link", not found.empty
     for selector in selection.exceptions:
         found = one.meaning.selector(selector)
-        message = f"{selector_text(selector)} excludes none of the links before 'except'"
+        message = f"{text_of(selector)} excludes none of the links before 'except'"
         yield selector, message, found.meets(total)
 
 
 def _repeated(done: Elaboration) -> Iterator[LintWarning]:
-    """Yield warnings about lines with equal rules."""
     first: dict[tuple[Rule, ...], ast.Rule] = {}
     for one in done.written:
         bare = tuple(replace(rule, label="", span=None) for rule in one.rules)
@@ -248,7 +243,6 @@ def _distances(allowed: Bools) -> Floats:
 
 
 def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[LintWarning]:
-    """Yield warnings about required sends that are impossible."""
     steps = min((r.count for r in sketch.rules if isinstance(r, MaxSteps)), default=None)
     counts = [n for r in sketch.rules if isinstance(r, Chunks | ChunksBySize) for n in r.counts]
     chunks = max(counts, default=None)
@@ -292,7 +286,6 @@ def _cannot_send(
 
 
 def _culprit(sketch: Sketch, pair: Pair) -> str:
-    """Return the rule that excludes a pair, as text."""
     for rule in sketch.rules:
         if isinstance(rule, Forbid) and pair in rule.pairs:
             return repr(rule.label)
@@ -301,7 +294,6 @@ def _culprit(sketch: Sketch, pair: Pair) -> str:
 
 
 def _covers(never: FixedSend, must: FixedSend) -> bool:
-    """Return True if a forbidden send covers a required one."""
     same = never.owner == must.owner and never.pair == must.pair
     details = ((never.step, must.step), (never.piece, must.piece), (never.target, must.target))
     return same and all(a is None or a == b for a, b in details)

@@ -16,7 +16,7 @@ from importlib import resources
 
 from ..base.errors import BadFile, UnknownName, UserError, require_type
 from ..base.files import read_text
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Source
 from ..base.units import parse_bytes, parse_microseconds
 from .ast import SketchTree
@@ -45,7 +45,10 @@ def find_sketch(name_or_path: str) -> Source:
     """Return the text that :func:`load_sketch` parses, unchanged."""
     name = require_type(name_or_path, str, "sketch", 'weft.load_sketch("ndv2_relay")').strip()
     if name in catalogue_names():
-        return Source(f"sketches/{name}{SUFFIX}", _catalogue_text(name))
+        return Source(
+            f"sketches/{name}{SUFFIX}",
+            (resources.files("weft") / "sketches" / f"{name}{SUFFIX}").read_text(encoding="utf-8"),
+        )
     if name == "-":
         return Source("<stdin>", read_text(name))
     if os.path.exists(name):
@@ -73,13 +76,7 @@ def catalogue_names() -> tuple[str, ...]:
     return tuple(sorted(f.removesuffix(SUFFIX) for f in files if f.endswith(SUFFIX)))
 
 
-def _catalogue_text(name: str) -> str:
-    file = resources.files("weft") / "sketches" / f"{name}{SUFFIX}"
-    return file.read_text(encoding="utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(Frozen):
     """Promised result of ``weft synth``.
 
     It finds a schedule of ``collective`` for messages of ``bytes`` within ``seconds`` that takes at

@@ -8,15 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from ..base.arrays import Bools, Ints
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from ..machines.names import Names, names_of
 from ..nouns.hops import gpu_neighbours
 from ..nouns.topology import Topology
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selected:
+class Selected(Frozen, eq=False):
     """Selected ordered pairs of ranks, shape (ranks, ranks), and links, shape (links,)."""
 
     pairs: Bools
@@ -46,8 +45,7 @@ class Selected:
         return frozenset(np.flatnonzero(self.links).tolist())
 
 
-@dataclass(frozen=True, eq=False)
-class SketchMachine:
+class SketchMachine(Frozen, eq=False):
     """A topology with the tables needed for elaboration, each computed on first use.
 
     GPUs whose host is unknown form one host together.

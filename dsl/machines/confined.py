@@ -24,7 +24,7 @@ import numpy as np
 from ..base.arrays import Floats
 from ..base.components import components
 from ..base.kept import kept
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..nouns.parts import Medium
 from ..nouns.topology import Link, NodeKind, Resource, Topology
 from .spec import MachineSpec
@@ -88,8 +88,7 @@ def confined(made: Topology, *, slots: bool = False) -> Topology:
     return _built(made, arcs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Between:
+class _Between(Frozen):
     """What of a machine lies between its hosts.
 
     ``outside``: the nodes; links to an NVSwitch that hosts share lead nowhere else and do not
@@ -267,8 +266,7 @@ Copies = tuple[tuple[int, ...], ...]
 """Of each row of a machine (links, then shared resources) those that stand for it in another."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlainMachine:
+class PlainMachine(Frozen, eq=False):
     """A machine with each part once, and where its nodes and rows are in the confined one."""
 
     machine: Topology

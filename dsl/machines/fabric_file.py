@@ -13,24 +13,22 @@ from dataclasses import field
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
-from ..base.errors import BadFile, UnknownName, UserError
+from ..base.errors import BadFile, UnknownName, UserError, placed
 from ..base.files import Fields, parse_toml
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.units import exact, parse_microseconds
 
 MOST_HOSTS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class FabricSwitch:
+class FabricSwitch(Frozen):
     """A switch; ``names``: those of the file, where it has another here."""
 
     name: str
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FabricLink:
+class FabricLink(Frozen):
     """A cable between two switches, by position; None: GB/s of what is below, µs of a NIC."""
 
     low: int
@@ -39,8 +37,7 @@ class FabricLink:
     alpha: Fraction | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FabricPort:
+class FabricPort(Frozen):
     """A NIC of a host on a leaf switch; without a ``device``, any of the host's NICs."""
 
     leaf: int
@@ -48,8 +45,7 @@ class FabricPort:
     bandwidth: Fraction | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FabricHost:
+class FabricHost(Frozen):
     """A host by its name in the file (empty: it has none), and where its NICs are."""
 
     name: str
@@ -80,8 +76,7 @@ class FabricHost:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FabricLayout:
+class FabricLayout(Frozen):
     """Switches, the links between them, and the hosts that the fabric has places for."""
 
     switches: tuple[FabricSwitch, ...]
@@ -91,8 +86,7 @@ class FabricLayout:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FabricFile:
+class FabricFile(Frozen):
     """A fabric that was read: a layout, or a pattern for any number of hosts."""
 
     name: str
@@ -126,8 +120,7 @@ class FabricFile:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class LeafSpine:
+class LeafSpine(Frozen):
     """Racks of hosts, each with a leaf switch or one for every rail, joined by spines."""
 
     racks: tuple[int, ...]
@@ -206,12 +199,8 @@ def _leaf_spine(text: str, where: str) -> LeafSpine:
     if not 1 <= spines <= 1024:
         raise BadFile(f"{spines} spines", where=where, hint="spines = 1 to 1024")
     key = "oversubscription"
-    try:
-        ratio = exact(over, key)
-        key = "hop"
-        hop = parse_microseconds(hop_text) if hop_text else None
-    except UserError as error:
-        raise BadFile(error.message, where=f"{where}: {key}", hint=error.hint) from None
+    ratio = placed(lambda: exact(over, key), f"{where}: {key}")
+    hop = placed(lambda: parse_microseconds(hop_text), f"{where}: hop") if hop_text else None
     if ratio <= 0:
         raise BadFile(
             "oversubscription must be a positive number",
@@ -263,7 +252,6 @@ _ONE_LEAF = "keep each node on one leaf switch; rails = true of a TOML file has 
 
 
 def _require_tree(entries: Collection[str], links: Sequence[FabricLink], where: str) -> None:
-    """Raise BadFile if a switch is below itself."""
     names = tuple(entries)
     above = TopologicalSorter[str]()
     for link in links:
@@ -332,17 +320,10 @@ _CABLE = re.compile(
     r'\s*\[(\d+)\][^"]*"([SHR]-[0-9a-fA-F]+)"\[(\d+)\][^#]*#\s*"([^"]*)"'
     r"\s*lid\s+\d+\s+(\d{1,2})x([A-Z]+\d*)"
 )
-_GBPS = {
-    "SDR": "2",
-    "DDR": "4",
-    "QDR": "8",
-    "FDR10": "10",
-    "FDR": "13.64",
-    "EDR": "25",
-    "HDR": "50",
-    "NDR": "100",
-    "XDR": "200",
-}
+_GBPS = dict(
+    rate.split(":")
+    for rate in "SDR:2 DDR:4 QDR:8 FDR10:10 FDR:13.64 EDR:25 HDR:50 NDR:100 XDR:200".split()
+)
 """Data rate of a lane in Gbit/s, as InfiniBand's trade association lists them."""
 
 

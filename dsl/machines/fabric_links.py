@@ -24,7 +24,7 @@ from fractions import Fraction
 
 from ..base.errors import BadFile, BadTopology, UnknownName, UserError
 from ..base.files import read_text
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from ..nouns.topology import Link, Node, Topology, both_ways, switch
 from .fabric_file import FabricFile, FabricLayout, FabricLink, read_fabric
@@ -33,8 +33,7 @@ from .spec import MachineSpec
 FABRICS = ("star", "rails", "rails+spine", "planes:K", "pods:B", "direct")
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(Frozen):
     """Port of a host to the fabric: a node, its slot, and the cable to the fabric.
 
     ``names``: of the NIC, where the node is a GPU or CPU that has it.
@@ -52,8 +51,7 @@ class Port:
         return tuple(f"host{self.host}.{name}" for name in self.names)
 
 
-@dataclass(frozen=True, slots=True)
-class FabricSpec:
+class FabricSpec(Frozen):
     """Kind of wiring; ``size`` is K of planes, B of pods."""
 
     kind: str
@@ -118,7 +116,7 @@ def join(topology: Topology, ports: tuple[Port, ...], fabric: FabricSpec) -> Top
     if fabric.file is not None:
         return _placed(topology, ports, fabric.file, fabric.oversub)
     leaf_of = {port: _leaf(port, fabric) for port in ports}
-    names = list(dict.fromkeys(sorted(leaf_of.values(), key=_natural)))
+    names = list(dict.fromkeys(sorted(leaf_of.values(), key=lambda name: (len(name), name))))
     first = len(topology.nodes)
     place = {name: first + i for i, name in enumerate(names)}
     links = list(topology.links)
@@ -142,10 +140,6 @@ def _leaf(port: Port, fabric: FabricSpec) -> str:
             return f"pod{port.host // fabric.size}"
         case _:
             return f"rail{port.slot}"
-
-
-def _natural(name: str) -> tuple[int, str]:
-    return len(name), name
 
 
 def _spine(
@@ -198,7 +192,6 @@ def _placed(
 
 
 def _between(leaves: set[int], layout: FabricLayout) -> list[int]:
-    """Return the leaves in use and the switches that lie between some of them."""
     near: dict[int, set[int]] = {i: set() for i in range(len(layout.switches))}
     for link in layout.links:
         near[link.low].add(link.high)

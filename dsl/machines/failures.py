@@ -25,19 +25,20 @@ import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
+from ..base.spans import Span
+from ..nouns.capabilities import parse_capabilities
 from ..nouns.collective import Collective
 from ..nouns.hops import hop_distances
 from ..nouns.problem import required_pairs
 from ..nouns.topology import Topology
 from ..symmetry.detect import surviving
-from ..symmetry.symmetry import GUESSED, extend, guess, is_automorphism
-from .confined import plain_machine
+from ..symmetry.symmetry import extend, guess, is_automorphism
+from .confined import confined, plain_machine
 from .names import Where, hosts_of, names_of
 
 
-@dataclass(frozen=True, slots=True)
-class Down:
+class Down(Frozen):
     """A failure: its name, the links and ranks that it removes."""
 
     name: str
@@ -45,8 +46,7 @@ class Down:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Degraded:
+class Degraded(Frozen, eq=False):
     """A machine after failures.
 
     Attributes:
@@ -123,7 +123,7 @@ def without(machine: Topology, gone: set[int]) -> Topology:
         for image in machine.symmetries
     )
     kept = dict.fromkeys([*(image for image in images if image), *surviving(machine, left, gone)])
-    return replace(left, symmetries=tuple(kept) or (guess(left) if left.ranks <= GUESSED else ()))
+    return replace(left, symmetries=tuple(kept) or guess(left))
 
 
 def _restricted(left: Topology, kept: tuple[int, ...]) -> Topology:
@@ -136,7 +136,7 @@ def _restricted(left: Topology, kept: tuple[int, ...]) -> Topology:
         if all(image[v] in place for v in kept)
     ]
     held = tuple(image for image in images if is_automorphism(made, image))
-    return replace(made, symmetries=held or (guess(made) if made.ranks <= GUESSED else ()))
+    return replace(made, symmetries=held or guess(made))
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -320,7 +320,6 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Yield ascending numbers as runs without gaps."""
     for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
         yield [number for _, number in run]
 
@@ -334,3 +333,75 @@ def _moved(survivors: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
 
 def _span(run: list[int]) -> str:
     return str(run[0]) if len(run) == 1 else f"{run[0]} … {run[-1]}"
+
+
+# --- capabilities of switches ---------------------------------------------------------------------
+
+_RANGE = re.compile(r"(.*?)(\d{1,6})\.\.(\d{1,6})")
+_EXAMPLE = "rail0:multicast+reduces+turns"
+FLAG = "--capable"
+"""Name of the flag that overrides capabilities; its texts have ``=`` where options have a colon."""
+
+
+def capable(machine: Topology, asked: Iterable[tuple[str, Span | str]]) -> Topology:
+    """Return the machine with the capabilities of some switches replaced, by name.
+
+    In the text of a machine they are the option ``capable=rail0:multicast+reduces+turns``, on the
+    command line ``--capable 'rail0=multicast+reduces+turns'``. ``rail0..3`` names four switches,
+    ``none`` takes what a switch can do away.
+
+    >>> from weft.dsl.catalogue import topology
+    >>> hub = topology("hub:4,capable=hub:multicast+reduces")
+    >>> hub.nodes[4].capabilities
+    ('multicast', 'reduces')
+
+    Args:
+        machine: any.
+        asked: texts ``NAME:WORD+WORD`` (or with ``=``), each with its place for messages.
+
+    Raises:
+        UnknownName: no such node or capability. UserError: not such a text, or a GPU.
+    """
+    plain = plain_machine(machine).machine
+    names, found = names_of(plain), dict[int, frozenset[str]]()
+    for text, where in asked:
+        name, words = split_capable(text, where)
+        able = parse_capabilities(words, where)
+        for one in _each(name):
+            node = names.node(one, where)
+            if plain.nodes[node].stores:
+                raise UserError(
+                    f"{plain.nodes[node].name} is a GPU",
+                    where=where,
+                    hint="switches multicast and reduce",
+                )
+            found[node] = able
+    made = plain.with_capabilities(found)
+    made = made if plain is machine else confined(made)
+    held = tuple(image for image in made.symmetries if is_automorphism(made, image))
+    return replace(made, symmetries=held or guess(made))
+
+
+def split_capable(text: str, where: Span | str) -> tuple[str, str]:
+    """Return the name and the words of ``rail0:multicast+reduces``; ``=`` stands for the colon.
+
+    Raises:
+        UserError: it has no such form.
+    """
+    parts = re.split(r"[:=]", text)
+    if len(parts) != 2 or not all(part.strip() for part in parts):
+        raise UserError(
+            f"{text[:60]!r} names no switch with its capabilities",
+            where=where,
+            hint=_EXAMPLE.replace(":", "=") if where == FLAG else _EXAMPLE,
+        )
+    return parts[0].strip(), parts[1].strip()
+
+
+def _each(name: str) -> Iterator[str]:
+    """Yield the names of ``rail0..3``, or the one of any other text."""
+    match = _RANGE.fullmatch(name)
+    if match is None:
+        yield name
+        return
+    yield from (f"{match[1]}{i}" for i in range(int(match[2]), int(match[3]) + 1))

@@ -17,7 +17,7 @@ from fractions import Fraction
 from itertools import combinations, product
 
 from ..base.errors import UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..nouns.topology import Link, Topology, both_ways, gpu, switch
 from .spec import MachineSpec, check_size
 
@@ -27,14 +27,17 @@ PORT_ALPHA = Fraction(35, 100)
 SWITCH_ALPHA = Fraction(1, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Frozen):
     """A named constructor of topologies from options."""
 
-    name: str
     synopsis: str
     summary: str
     build: Callable[[MachineSpec], Topology]
+
+    @property
+    def name(self) -> str:
+        """The name in the catalogue."""
+        return self.synopsis.partition(":")[0]
 
 
 def ring(spec: MachineSpec) -> Topology:
@@ -117,22 +120,14 @@ def twisted(spec: MachineSpec) -> Topology:
 def _twist(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     """Return the step along an axis, as the image of every node."""
     longest, image = max(shape), []
+    strides = [math.prod(shape[:a]) for a in range(len(shape))]
     for node in range(math.prod(shape)):
-        place = _coordinates(node, shape)
+        place = [node // stride % d for stride, d in zip(strides, shape, strict=True)]
         place[axis] += 1
         if place[axis] == shape[axis] < longest:
             place = [c + d // 2 if d == longest else c for c, d in zip(place, shape, strict=True)]
-        strides = [math.prod(shape[:a]) for a in range(len(shape))]
         image.append(sum(c % d * s for c, d, s in zip(place, shape, strides, strict=True)))
     return tuple(image)
-
-
-def _coordinates(node: int, shape: tuple[int, ...]) -> list[int]:
-    found = []
-    for d in shape:
-        node, c = divmod(node, d)
-        found.append(c)
-    return found
 
 
 def circulant(spec: MachineSpec) -> Topology:
@@ -242,30 +237,20 @@ def dragonfly(spec: MachineSpec) -> Topology:
 
 
 FAMILIES = (
-    Family("ring", "ring:N", "N GPUs in a cycle", ring),
-    Family("line", "line:N", "N GPUs in a row", line),
-    Family("star", "star:N", "GPU 0 linked with each other one", star),
-    Family("hub", "hub:N", "N GPUs on the ports of one switch", hub),
-    Family("full", "full:N", "a cable between every two of N GPUs", full),
-    Family("mesh", "mesh:XxY[xZ…]", "a grid without wrap-around", mesh),
-    Family("torus", "torus:XxY[xZ…]", "a grid with wrap-around", torus),
+    Family("ring:N", "N GPUs in a cycle", ring),
+    Family("line:N", "N GPUs in a row", line),
+    Family("star:N", "GPU 0 linked with each other one", star),
+    Family("hub:N", "N GPUs on the ports of one switch", hub),
+    Family("full:N", "a cable between every two of N GPUs", full),
+    Family("mesh:XxY[xZ…]", "a grid without wrap-around", mesh),
+    Family("torus:XxY[xZ…]", "a grid with wrap-around", torus),
     Family(
-        "twisted",
-        "twisted:XxY[xZ…]",
-        "a torus whose shorter axes wrap half way along the longest",
-        twisted,
+        "twisted:XxY[xZ…]", "a torus whose shorter axes wrap half way along the longest", twisted
     ),
-    Family("circulant", "circulant:N,steps=S,…", "GPU i is linked with i ± each step", circulant),
-    Family("hypercube", "hypercube:D", "2^D GPUs, neighbours differ in one bit", hypercube),
-    Family(
-        "fat-tree", "fat-tree:k=K[,oversub=1]", "K³/4 GPUs under three layers of switches", fat_tree
-    ),
-    Family(
-        "dragonfly",
-        "dragonfly:p=P,a=A,h=H",
-        "A·H+1 groups of A routers with P GPUs each",
-        dragonfly,
-    ),
+    Family("circulant:N,steps=S,…", "GPU i is linked with i ± each step", circulant),
+    Family("hypercube:D", "2^D GPUs, neighbours differ in one bit", hypercube),
+    Family("fat-tree:k=K[,oversub=1]", "K³/4 GPUs under three layers of switches", fat_tree),
+    Family("dragonfly:p=P,a=A,h=H", "A·H+1 groups of A routers with P GPUs each", dragonfly),
 )
 
 

@@ -7,13 +7,13 @@ The catalogue's files are ``topologies/*.toml``; user files have the same format
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any
 
-from ..base.errors import BadFile, UserError
+from ..base.errors import BadFile, placed
 from ..base.files import SCHEMA, Fields, parse_toml
 from ..base.units import exact, parse_bandwidth, parse_microseconds
 from ..nouns.capabilities import CAPABILITIES, read_limits
@@ -21,8 +21,6 @@ from ..nouns.timing import MachineTiming, TimingNumber, flattened
 from .fabric_links import parse_fabric
 from .hosts import Cables, Host, HostSwitch, Nics
 from .spec import MAX_GPUS
-
-T = TypeVar("T")
 
 
 def looks_like_host(text: str) -> bool:
@@ -87,11 +85,8 @@ def _read_timing(fields: Fields, where: str) -> MachineTiming:
     if table and not isinstance(source, str):
         raise BadFile("the key 'source' is missing", where=where)
     values = flattened(table)
-    try:
-        numbers = (TimingNumber(key, exact(x, key), str(source)) for key, x in values.items())
-        return MachineTiming(family, tuple(numbers))
-    except UserError as error:
-        raise BadFile(error.message, where=where, hint=error.hint) from None
+    numbers = (TimingNumber(key, exact(x, key), str(source)) for key, x in values.items())
+    return placed(lambda: MachineTiming(family, tuple(numbers)), where)
 
 
 def _entries(fields: Fields, key: str, where: str) -> Iterator[tuple[Any, str]]:
@@ -107,8 +102,8 @@ def _read_switch(data: Any, gpus: int, where: str) -> HostSwitch:
     one = HostSwitch(
         fields.get("name", str),
         _read_gpus(fields.get("gpus", list, list(range(gpus))), gpus, where),
-        _bandwidth(fields, "bandwidth", where),
-        _quantity(parse_microseconds, fields.get("alpha", str), where),
+        _parsed(fields, "bandwidth", where),
+        _parsed(fields, "alpha", where),
         able=frozenset(word for word in CAPABILITIES if fields.get(word, bool, False)),
         limits=read_limits(fields, where),
     )
@@ -131,10 +126,8 @@ def _read_cables(data: Any, gpus: int, where: str) -> Cables:
         if type(lanes) is not int or not 1 <= lanes <= 1000:
             raise BadFile(f"{lanes!r} lanes in {row!r}", where=where)
         pairs.append((a, b, lanes))
-    width = _bandwidth(fields, "lane", where)
-    one = Cables(
-        tuple(pairs), width, _quantity(parse_microseconds, fields.get("alpha", str), where)
-    )
+    width = _parsed(fields, "lane", where)
+    one = Cables(tuple(pairs), width, _parsed(fields, "alpha", where))
     _cited(fields)
     return one
 
@@ -146,12 +139,12 @@ def _read_nics(data: Any, gpus: int, where: str) -> Nics:
     if not attach:
         raise BadFile("attach names no NIC", where=where)
     fabric = fields.get("fabric", str, "star")
-    _quantity(parse_fabric, fabric, where)
-    width = _bandwidth(fields, "bandwidth", where)
-    alpha = _quantity(parse_microseconds, fields.get("alpha", str), where)
+    placed(lambda: parse_fabric(fabric), where)
+    width = _parsed(fields, "bandwidth", where)
+    alpha = _parsed(fields, "alpha", where)
     shared = any(len(served) > 1 for served in attach)
     stated = shared or fields.get("pcie", str, "")
-    port = _bandwidth(fields, "pcie", where) if stated else None
+    port = _parsed(fields, "pcie", where) if stated else None
     loopback = fields.get("loopback", bool, False)
     names = tuple(_read_names(x, where) for x in fields.get("names", list, []))
     if names and len(names) != len(attach):
@@ -161,23 +154,16 @@ def _read_nics(data: Any, gpus: int, where: str) -> Nics:
 
 
 def _read_names(data: Any, where: str) -> tuple[str, ...]:
-    """Parse what a machine's tools call a NIC: a name, or a list of names."""
     names = data if isinstance(data, list) else [data]
     if not names or not all(isinstance(x, str) and x for x in names):
         raise BadFile(f"a name is expected, not {data!r}"[:120], where=where)
     return tuple(names)
 
 
-def _bandwidth(fields: Fields, key: str, where: str, *default: Fraction) -> Fraction:
-    text = fields.get(key, str, "") if default else fields.get(key, str)
-    return _quantity(parse_bandwidth, text, where) if text or not default else default[0]
-
-
-def _quantity(parse: Callable[[str], T], text: str, where: str) -> T:
-    try:
-        return parse(text)
-    except UserError as error:
-        raise BadFile(error.message, where=where, hint=error.hint) from None
+def _parsed(fields: Fields, key: str, where: str) -> Fraction:
+    """Return a bandwidth or, under ``alpha``, a time; both are texts with a unit."""
+    parse = parse_microseconds if key == "alpha" else parse_bandwidth
+    return placed(lambda: parse(fields.get(key, str)), where)
 
 
 def _cited(fields: Fields) -> None:
@@ -187,7 +173,6 @@ def _cited(fields: Fields) -> None:
 
 
 def _read_gpus(data: Any, gpus: int, where: str) -> tuple[int, ...]:
-    """Parse distinct GPUs of the host."""
     if not isinstance(data, list) or not data or not all(type(x) is int for x in data):
         raise BadFile(f"a list of GPU numbers is expected, not {data!r}"[:120], where=where)
     if len(set(data)) < len(data):

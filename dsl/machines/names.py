@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..base.errors import UnknownName, UserError, suggest
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from ..nouns.topology import Node, Topology
 from .confined import plain_machine
@@ -44,8 +44,7 @@ _SHOWN = 8
 """Candidates of an ambiguous name that a message lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachinePart:
+class MachinePart(Frozen):
     """A part by its displayed name: a node, a NIC (node or not), or a host."""
 
     name: str
@@ -54,8 +53,7 @@ class MachinePart:
     host: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Frozen):
     """The names of a machine's parts; ``weft``: exact ones, ``own``: the tools' by host, folded."""
 
     topology: Topology

@@ -112,7 +112,6 @@ def _numbers(found: Sequence[_UnnumberedNic]) -> list[int]:
 
 
 def _of_nodes(topology: Topology) -> Iterator[_UnnumberedNic]:
-    """Yield NICs that are nodes, each with all its links."""
     at: dict[int, list[int]] = defaultdict(list)
     for i, link in enumerate(topology.links):
         for end in (link.src, link.dst):

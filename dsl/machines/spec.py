@@ -15,7 +15,7 @@ from dataclasses import field
 from fractions import Fraction
 
 from ..base.errors import UnknownName, UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.spans import Source, Span
 from ..base.spec import Item, split
 from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
@@ -27,8 +27,7 @@ MAX_LINKS = 1 << 22
 """More links than this do not fit in memory as Python objects."""
 
 
-@dataclass(frozen=True, slots=True)
-class OptionValue:
+class OptionValue(Frozen):
     """One item of the text, with its span."""
 
     text: str

@@ -15,15 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.arrays import Bools, Ints
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.tables import count
 from .collective import Collective
 from .program import Protocol
 from .slots import NONE
 
 
-@dataclass(frozen=True, eq=False)
-class Moves:
+class Moves(Frozen, eq=False):
     """Moves in columns with one entry per move, in order, shape (moves,).
 
     ``dst.target = src.source``, or, where ``operand`` is a slot, ``src.source ⊕ dst.operand``.
@@ -69,8 +68,7 @@ class Moves:
         return result
 
 
-@dataclass(frozen=True, eq=False)
-class Algorithm:
+class Algorithm(Frozen, eq=False):
     """Moves that achieve a collective.
 
     ``scratch`` is the number of scratch chunks of each rank. ``in_place``: input and output alias

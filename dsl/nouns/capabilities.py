@@ -20,7 +20,8 @@ from typing import Any
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
+from ..base.record import without_empty
 from ..base.spans import Span
 
 CAPABILITIES = ("multicast", "reduces", "turns", "issuer_in_group")
@@ -28,27 +29,14 @@ CAPABILITIES = ("multicast", "reduces", "turns", "issuer_in_group")
 
 NO_CAPABILITY = "none"
 
-TYPES = (
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "float8_e4m3",
-    "float8_e5m2",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
+TYPES = tuple(
+    "float16 bfloat16 float32 float64 float8_e4m3 float8_e5m2 int8 uint8 int16 uint16 int32 uint32 "
+    "int64 uint64".split()
 )
 OPERATORS = ("sum", "min", "max", "and", "or", "xor")
 
 
-@dataclass(frozen=True, slots=True)
-class CastLimits:
+class CastLimits(Frozen):
     """What bounds the casts of one switch.
 
     Attributes:
@@ -70,16 +58,13 @@ class CastLimits:
 
     def to_json(self) -> dict[str, Any]:
         """Return the keys that differ from no limit at all."""
-        data: dict[str, Any] = {}
-        if self.groups is not None:
-            data["groups"] = self.groups
-        if self.least != NO_LIMITS.least:
-            data["least_group"] = self.least
-        if self.types:
-            data["types"] = list(self.types)
-        if self.operators:
-            data["operators"] = list(self.operators)
-        return data
+        held = {
+            "groups": self.groups,
+            "least_group": None if self.least == NO_LIMITS.least else self.least,
+            "types": self.types,
+            "operators": self.operators,
+        }
+        return without_empty(held)
 
 
 NO_LIMITS = CastLimits()

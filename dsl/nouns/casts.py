@@ -32,6 +32,7 @@ as its links carry.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from fractions import Fraction
 from itertools import chain
 from typing import Any, Self
@@ -42,7 +43,7 @@ from ..base.arrays import AnyArray, Bools, Ints, Ints32
 from ..base.errors import BadFile
 from ..base.files import Fields, only
 from ..base.json_text import RaggedRows
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.unique_rows import rows_of
 from ..base.units import exact
 
@@ -73,8 +74,16 @@ class Cast:
         return Cast(self.chunk, self.destinations, self.sources, links, step, adds, self.issuer)
 
 
-@dataclass(frozen=True, eq=False)
-class Casts:
+_COLUMNS = ("chunk", "step", "issuer", "reduce")
+_ROWS = (
+    ("source_start", "sources"),
+    ("destination_start", "destinations"),
+    ("link_start", "links"),
+)
+"""Columns of rows of different lengths: where each begins, and all values."""
+
+
+class Casts(Frozen, eq=False):
     """The casts of a schedule in columns, one entry for each, sorted by step.
 
     Rows of different lengths are two columns: the sources of cast i are
@@ -109,22 +118,14 @@ class Casts:
             return found
 
         limits = tuple(one.GBps for one in rows)
-        source_start, sources = _ragged([one.sources for one in rows])
-        destination_start, destinations = _ragged([one.destinations for one in rows])
-        link_start, links = _ragged([one.links for one in rows])
+        held: dict[str, Any] = {n: column(getattr(one, n) for one in rows) for n in _COLUMNS[:3]}
+        for start, values in _ROWS:
+            held[start], held[values] = _ragged([getattr(one, values) for one in rows])
         return cls(
-            column(one.chunk for one in rows),
-            column(one.step for one in rows),
-            column(one.issuer for one in rows),
-            _frozen(np.array([one.reduce for one in rows], np.bool_)),
-            source_start,
-            sources,
-            destination_start,
-            destinations,
-            link_start,
-            links,
-            None if priority is None else column(priority[i] for i in order),
-            limits if any(x is not None for x in limits) else (),
+            reduce=_frozen(np.array([one.reduce for one in rows], np.bool_)),
+            **held,
+            priority=None if priority is None else column(priority[i] for i in order),
+            GBps=limits if any(x is not None for x in limits) else (),
         )
 
     def __len__(self) -> int:
@@ -134,60 +135,34 @@ class Casts:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, i: int) -> Cast:
+        held = ((getattr(self, start), getattr(self, values)) for start, values in _ROWS)
+        rows = (tuple(values[start[i] : start[i + 1]].tolist()) for start, values in held)
+        sources, destinations, links = rows
         return Cast(
             int(self.chunk[i]),
-            self._row(self.source_start, self.sources, i),
-            self._row(self.destination_start, self.destinations, i),
-            self._row(self.link_start, self.links, i),
+            sources,
+            destinations,
+            links,
             int(self.step[i]),
             bool(self.reduce[i]),
             int(self.issuer[i]),
             self.GBps[i] if self.GBps else None,
         )
 
-    @staticmethod
-    def _row(start: Ints, values: Ints32, i: int) -> tuple[int, ...]:
-        return tuple(values[start[i] : start[i + 1]].tolist())
-
     def select(self, kept: Bools) -> Casts:
         """Return those of a mask, in the same order."""
         rows = np.flatnonzero(kept)
-        source_start, source = rows_of(self.source_start, rows)
-        destination_start, destination = rows_of(self.destination_start, rows)
-        link_start, link = rows_of(self.link_start, rows)
-        return Casts(
-            self.chunk[rows],
-            self.step[rows],
-            self.issuer[rows],
-            self.reduce[rows],
-            source_start,
-            self.sources[source],
-            destination_start,
-            self.destinations[destination],
-            link_start,
-            self.links[link],
-            None if self.priority is None else self.priority[rows],
-            tuple(self.GBps[i] for i in rows.tolist()) if self.GBps else (),
-        )
+        held: dict[str, Any] = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        for start, values in _ROWS:
+            held[start], at = rows_of(getattr(self, start), rows)
+            held[values] = getattr(self, values)[at]
+        priority = None if self.priority is None else self.priority[rows]
+        limits = tuple(self.GBps[i] for i in rows.tolist()) if self.GBps else ()
+        return Casts(**held, priority=priority, GBps=limits)
 
     def anchors(self) -> tuple[Any, ...]:
         """Return the columns: the key of results that are kept for a schedule."""
-        if not len(self):
-            return ()
-        return (
-            self.chunk,
-            self.step,
-            self.issuer,
-            self.reduce,
-            self.source_start,
-            self.sources,
-            self.destination_start,
-            self.destinations,
-            self.link_start,
-            self.links,
-            self.priority,
-            self.GBps,
-        )
+        return tuple(getattr(self, one.name) for one in fields(self)) if len(self) else ()
 
     def described(self) -> dict[str, Any]:
         """Return the JSON object, with arrays as columns (``docs/formats.md``)."""
@@ -204,8 +179,7 @@ class Casts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class CastRanges:
+class CastRanges(Frozen):
     """How many chunks, ranks and links there are: what indices of casts are below."""
 
     chunks: int
@@ -243,9 +217,7 @@ def read_casts(data: Mapping[str, Any], within: CastRanges, where: str) -> Casts
         raise BadFile("a priority is outside 0 … 2^31 - 1", where=where)
     listed = zip(
         columns["chunk"],
-        map(tuple, rows["sources"]),
-        map(tuple, rows["destinations"]),
-        map(tuple, rows["links"]),
+        *(map(tuple, lists) for lists in rows.values()),
         columns["step"],
         map(bool, columns["reduce"]),
         columns["issuer"],
@@ -256,11 +228,7 @@ def read_casts(data: Mapping[str, Any], within: CastRanges, where: str) -> Casts
 
 
 def _limit(value: Any, where: str) -> Fraction | None:
-    """Return what a cast has at most, from its text.
-
-    Raises:
-        BadFile: it is no positive number.
-    """
+    """Return what a cast has at most, from its text."""
     if value is None:
         return None
     found = exact(value, "GBps") if isinstance(value, str) else Fraction(0)

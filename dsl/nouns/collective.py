@@ -32,7 +32,7 @@ from ..base.errors import BadFile, UnknownName, UserError, an
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.integers import integer
 from ..base.json_text import plain
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.unique_rows import any_twice, in_blocks, placed
 from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
 
@@ -63,8 +63,7 @@ ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.SCATTER, Kind.GATHER})
 MULTIROOT = frozenset({Kind.MULTIROOT_BROADCAST, Kind.MULTIROOT_SCATTER, Kind.MULTIROOT_GATHER})
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(Frozen):
     """A collective on ranks ``0 … ranks-1`` of its process group.
 
     Attributes:
@@ -393,8 +392,8 @@ class Collective:
 # --- the standard collectives -------------------------------------------------------------------
 
 _Row = tuple[int, int, int, int]
-_Rows = list[_Row] | Placement
-_Maker = Callable[[int, tuple[int, ...]], tuple[_Rows, _Rows]]
+_Ends = tuple[Placement, Placement]
+_Maker = Callable[[int, Sequence[int]], _Ends]
 
 
 def _table(*columns: npt.ArrayLike) -> Placement:
@@ -440,9 +439,7 @@ def make(
     pre, post = _MAKERS[kind](n, roots)
     # Sets 0 … n-1 are the single contributions, set n holds all ranks.
     sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
-    before, after = Placement.of(pre), Placement.of(post)
-    count = int(before.chunks.max()) + 1
-    plain = Collective(kind, n, count, sets, before, after, 1, roots)
+    plain = Collective(kind, n, int(pre.chunks.max()) + 1, sets, pre, post, 1, roots)
     return plain.split(chunks)
 
 
@@ -475,65 +472,54 @@ def _roots_for(kind: Kind, n: int, roots: tuple[int, ...]) -> tuple[int, ...]:
     return roots
 
 
-def _broadcast(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    pre = [(root, i, root, 0) for i, root in enumerate(roots)]
-    post = [(v, i, root, i) for i, root in enumerate(roots) for v in range(n)]
-    return pre, post
+def _own(n: int) -> Placement:
+    """Return where all chunks are one that each rank contributes to."""
+    return _table(np.arange(n), 0, np.arange(n), 0)
 
 
-def _reduce(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    return [(v, 0, v, 0) for v in range(n)], [(roots[0], 0, n, 0)]
+def _broadcast(n: int, roots: Sequence[int]) -> _Ends:
+    root, i = np.array(roots), np.arange(len(roots))
+    return _table(root, i, root, 0), _table(np.arange(n), *(x[:, None] for x in (i, root, i)))
 
 
-def _scatter(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    pre = [(root, i * n + d, root, d) for i, root in enumerate(roots) for d in range(n)]
-    post = [(d, i * n + d, root, i) for i, root in enumerate(roots) for d in range(n)]
-    return pre, post
+def _scatter(n: int, roots: Sequence[int]) -> _Ends:
+    root, i, v = np.array(roots)[:, None], np.arange(len(roots))[:, None], np.arange(n)
+    return _table(root, i * n + v, root, v), _table(v, i * n + v, root, i)
 
 
-def _gather(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    pre = [(v, i * n + v, v, i) for i in range(len(roots)) for v in range(n)]
-    post = [(root, i * n + v, v, v) for i, root in enumerate(roots) for v in range(n)]
-    return pre, post
+def _gather(n: int, roots: Sequence[int]) -> _Ends:
+    root, i, v = np.array(roots)[:, None], np.arange(len(roots))[:, None], np.arange(n)
+    return _table(v, i * n + v, v, i), _table(root, i * n + v, v, v)
 
 
-def _allgather(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    v = np.arange(n)
-    return _table(v, v, v, 0), _table(v, v[:, None], v[:, None], v[:, None])
-
-
-def _reduce_scatter(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+def _reduce_scatter(n: int, _: Sequence[int]) -> _Ends:
     v = np.arange(n)
     return _table(v, v[:, None], v, v[:, None]), _table(v, v, n, 0)
 
 
-def _allreduce(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    # The unit is the whole buffer; reduce_scatter followed by allgather cuts it in n * k.
-    return [(v, 0, v, 0) for v in range(n)], [(v, 0, n, 0) for v in range(n)]
-
-
-def _alltoall(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+def _alltoall(n: int, _: Sequence[int]) -> _Ends:
     # Each column is built once: thousands of ranks have millions of pairs.
     d = np.arange(n, dtype=np.int32)
     source, dest, chunk = np.repeat(d, n), np.tile(d, n), np.arange(n * n, dtype=np.int32)
     return Placement(source, chunk, source, dest), Placement(dest, chunk, source, source)
 
 
-def _alltonext(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+def _alltonext(n: int, _: Sequence[int]) -> _Ends:
     if n < 2:
         raise UserError("alltonext needs at least two ranks")
-    pre = [(v, v, v, 0) for v in range(n - 1)]
-    return pre, [(v + 1, v, v, 0) for v in range(n - 1)]
+    v = np.arange(n - 1)
+    return _table(v, v, v, 0), _table(v + 1, v, v, 0)
 
 
 _MAKERS: dict[Kind, _Maker] = {
     Kind.BROADCAST: _broadcast,
-    Kind.REDUCE: _reduce,
+    Kind.REDUCE: lambda n, roots: (_own(n), _table(roots, 0, n, 0)),
     Kind.SCATTER: _scatter,
     Kind.GATHER: _gather,
-    Kind.ALLGATHER: _allgather,
+    Kind.ALLGATHER: lambda n, _: _broadcast(n, range(n)),
     Kind.REDUCE_SCATTER: _reduce_scatter,
-    Kind.ALLREDUCE: _allreduce,
+    # The unit is the whole buffer; reduce_scatter followed by allgather cuts it in n * k.
+    Kind.ALLREDUCE: lambda n, _: (_own(n), _table(np.arange(n), 0, n, 0)),
     Kind.ALLTOALL: _alltoall,
     Kind.ALLTONEXT: _alltonext,
     Kind.MULTIROOT_BROADCAST: _broadcast,
@@ -742,7 +728,6 @@ def _validate_apart(c: Collective, p: Placement, places: Ints, what: str) -> Non
 
 
 def _read_placement(fields: Fields, key: str, where: str) -> Placement:
-    """Parse the columns of a placement, all of one length."""
     columns = Fields(fields.get(key, dict), f"{where}: {key}")
     lists = [columns.integers(name) for name in ("rank", "chunk", "set", "offset")]
     columns.finish()

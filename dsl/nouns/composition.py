@@ -112,7 +112,6 @@ def _require_nested(phases: Sequence[Phase], *, backwards: bool = False) -> None
 
 
 def _joined(groups: Sequence[Group], block: dict[int, int], place: int) -> dict[int, int]:
-    """Return the merged block of each block, checking that groups are nested in the blocks."""
     new = {b: b for b in block.values()}
 
     def find(b: int) -> int:

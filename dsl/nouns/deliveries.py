@@ -52,7 +52,6 @@ def shard_collective(
 def _placed(
     places: Sequence[Sequence[int]], names: Ints, pieces: Ints, count: Ints, totals: Ints
 ) -> Placement:
-    """Return where the pieces of each shard lie on the ranks that have it."""
     shard = np.repeat(np.arange(len(places)), [len(some) for some in places])
     rank = np.array([*chain.from_iterable(places)], np.int64)
     order = np.argsort(rank, kind="stable")

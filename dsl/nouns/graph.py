@@ -27,14 +27,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.errors import BadTopology, UserError, WrongType, an, suggest
 from ..base.files import Fields
+from ..base.record import without_empty
 from ..base.spans import one_line
+from ..base.tables import count
 from ..base.units import exact, parse_bandwidth, parse_microseconds
 from .capabilities import CAPABILITIES, NO_LIMITS, CastLimits, read_limits
 from .parts import Link, Medium, Node, NodeKind, Resource
+
+T = TypeVar("T")
 
 LIMITS = ("groups", "least_group", "types", "operators")
 NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "names", "copy_of", *CAPABILITIES, *LIMITS})
@@ -62,12 +66,15 @@ def graph_of(
             shared.setdefault(member, []).append(text)
     for index, link in enumerate(links):
         ends = (nodes[link.src].name, nodes[link.dst].name)
-        attributes = {"bandwidth": _number(link.bandwidth), "latency": _number(link.latency)}
-        lanes = {"lanes": link.lanes} if link.lanes != 1 else {}
-        names = {"shared": ";".join(shared[index])} if index in shared else {}
-        own = {"names": ";".join(link.names)} if link.names else {}
-        medium = {"medium": str(link.medium)} if link.medium else {}
-        graph.add_edge(*ends, key=index, **attributes, **lanes, **medium, **names, **own)
+        held = {
+            "bandwidth": _number(link.bandwidth),
+            "latency": _number(link.latency),
+            "lanes": None if link.lanes == 1 else link.lanes,
+            "medium": link.medium,
+            "shared": shared.get(index),
+            "names": link.names,
+        }
+        graph.add_edge(*ends, key=index, **_joined(held))
     return graph
 
 
@@ -114,38 +121,31 @@ def parts_of(graph: Any, bandwidth: float | Fraction | None, latency: float | Fr
     )
 
 
-def json_list(text: object) -> list[Any]:
-    """Return the list that a graph attribute holds as JSON text; empty if it holds none."""
+def held_json(graph: Any, key: str, kind: type[T]) -> T:
+    """Return the list or object that a graph's attribute holds as JSON text; empty if none."""
     try:
-        found = json.loads(text) if isinstance(text, str) else []
-    except (ValueError, RecursionError):
-        return []
-    return found if isinstance(found, list) else []
-
-
-def json_object(text: object) -> dict[str, Any]:
-    """Return the object that a graph attribute holds as JSON text; empty if it holds none."""
-    try:
-        found = json.loads(text) if isinstance(text, str) else {}
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = json.loads(graph.graph.get(key, ""))
+    except (TypeError, ValueError, RecursionError):
+        return kind()
+    return found if isinstance(found, kind) else kind()
 
 
 def _node_attributes(index: int, node: Node) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"kind": str(node.kind)}
-    if node.stores:
-        attributes["rank"] = index
-    if node.host is not None:
-        attributes["host"] = node.host
-    attributes |= dict.fromkeys(node.capabilities, True)
-    for key, value in node.limits.to_json().items():
-        attributes[key] = ";".join(value) if isinstance(value, list) else value
-    if node.names:
-        attributes["names"] = ";".join(node.names)
-    if node.copy_of:
-        attributes["copy_of"] = node.copy_of
-    return attributes
+    held: dict[str, Any] = {
+        "kind": node.kind,
+        "rank": index if node.stores else None,
+        "host": node.host,
+        **dict.fromkeys(node.capabilities, True),
+        **node.limits.to_json(),
+        "names": node.names,
+        "copy_of": node.copy_of,
+    }
+    return _joined(held)
+
+
+def _joined(held: Mapping[str, Any]) -> dict[str, Any]:
+    told = without_empty(held)
+    return {key: ";".join(x) if isinstance(x, list) else x for key, x in told.items()}
 
 
 def _number(value: Fraction) -> float | str:
@@ -330,7 +330,6 @@ def _note_missing(
 def _note_unread(
     noun: str, attributes: Iterable[Mapping[str, Any]], known: frozenset[str], notes: list[str]
 ) -> None:
-    """Note which attributes are not read."""
     ignored = sorted({str(key) for data in attributes for key in data} - known)
     if ignored:
         notes.append(f"attributes of {noun} that are not read: {', '.join(ignored[:12])}")
@@ -339,10 +338,5 @@ def _note_unread(
 def _without(names: list[str], noun: str, attribute: str) -> str:
     """Say which nodes or edges lack an attribute: ``3 edges (…) have no `latency```."""
     verb = "has" if len(names) == 1 else "have"
-    return f"{_listed(names, noun)} {verb} no `{attribute}`"
-
-
-def _listed(names: list[str], noun: str) -> str:
-    """Return a count with examples: ``3 edges (a - b, b - c, …)``."""
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({shown})"
+    return f"{count(len(names), noun)} ({shown}) {verb} no `{attribute}`"

@@ -12,15 +12,14 @@ import numpy as np
 from ..base.arrays import Ints, Ints32
 from ..base.components import strong_components
 from ..base.kept import kept
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from .topology import Hop, Topology
 
 ROUTES_PER_PAIR = 8
 """Default limit of routes per pair of GPUs; beyond it the fastest are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hops:
+class Hops(Frozen):
     """Hops of a topology; ``complete`` is False if some were left out."""
 
     hops: tuple[Hop, ...]

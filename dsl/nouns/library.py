@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 from ..base.errors import BadFile, UnknownName, UserError, require_type
 from ..base.files import (
     SCHEMA,
-    Fields,
     parse_json,
     read_text,
     require_kind,
@@ -28,20 +27,13 @@ from ..base.files import (
 )
 from ..base.integers import integer
 from ..base.json_text import compact
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
+from ..base.record import Key, Record, integers, line, texts
 from ..base.tables import count
 from ..base.units import format_binary, parse_bytes
 from ..base.views import Tabled, Viewed
 from .collective import Collective
-from .library_fields import (
-    Times,
-    read_bound,
-    read_provenance,
-    read_texts,
-    read_times,
-    read_timing,
-    require_line,
-)
+from .library_fields import Times, read_bound, read_provenance, read_times, read_timing
 from .program import protocol_of
 from .schedule import Schedule
 from .schedule import load as load_schedule
@@ -60,8 +52,7 @@ FOUND_IN_SWITCHES = "in switches, "
 """Prefix of the names of schedules that an engine found for switches that compute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Artefact:
+class Artefact(Frozen):
     """One file of a plan.
 
     Attributes:
@@ -76,8 +67,7 @@ class Artefact:
     in_place: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Frozen):
     """A timed candidate: a schedule with one set of compile options.
 
     Attributes:
@@ -96,8 +86,7 @@ class Candidate:
     counted_us: Times = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TunedPlan:
+class TunedPlan(Frozen):
     """One plan, for messages of ``low`` to ``high`` bytes, both included.
 
     Attributes:
@@ -120,8 +109,7 @@ class TunedPlan:
     artefacts: tuple[Artefact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeTimes:
+class RuntimeTimes(Frozen):
     """Times of what a runtime runs by itself, without a file, at the sizes of a grid.
 
     Attributes:
@@ -139,8 +127,7 @@ class RuntimeTimes:
     apart_us: Times = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PlanChange:
+class PlanChange(Frozen):
     """Message size from which another algorithm or protocol is used.
 
     ``what``: ``algorithm`` or ``protocol``; ``before``, ``after``: its name below the size, and
@@ -153,8 +140,7 @@ class PlanChange:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(Frozen):
     """What a plan gains over the runtime's own program at a size.
 
     Attributes:
@@ -168,8 +154,7 @@ class Gain:
     run_ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+class Tuned(Frozen):
     """Result of tuning one collective.
 
     Attributes:
@@ -256,8 +241,7 @@ class Tuned:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Library(Viewed, Tabled):
+class Library(Viewed, Tabled, Frozen):
     """Plans of several collectives on one machine.
 
     Attributes:
@@ -356,8 +340,6 @@ class Library(Viewed, Tabled):
 
 
 class _LazyTexts(Mapping[str, str]):
-    """Texts of the files in a folder, read when asked for."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -425,6 +407,95 @@ def _require_counted(one: Candidate, where: str) -> None:
 # --- files ----------------------------------------------------------------------------------------
 
 
+def _inside(path: str, _: str, where: str) -> str:
+    if Path(path).is_absolute() or ".." in Path(path).parts or "\\" in path:
+        raise BadFile(f"the file {path!r} is outside the library's folder", where=where)
+    return path
+
+
+def _known(times: list[Any], key: str, where: str) -> tuple[float, ...]:
+    column = read_times(times, key, where)
+    found = tuple(t for t in column if t is not None)
+    if len(found) != len(column):
+        raise BadFile("a time is missing", where=where)
+    return found
+
+
+_LINE, _TIMES = Key(str, read=line), Key(list, read=read_times)
+_SOME_TIMES = Key(list, [], read_times, unless=())
+
+_ARTEFACT = Record(
+    Artefact,
+    format=Key(str),
+    target=Key(str, ""),
+    in_place=Key(bool, False),
+    file=Key(str, read=_inside),
+)
+_CANDIDATE = Record(
+    Candidate,
+    name=_LINE,
+    source=Key(str, "", line),
+    baseline=Key(bool),
+    us=_TIMES,
+    counted_us=_SOME_TIMES,
+)
+_PLAN = Record(
+    TunedPlan,
+    name=_LINE,
+    low=Key(int),
+    high=Key(int),
+    candidate=Key(str),
+    engine=_LINE,
+    protocol=Key(str, read=lambda name, *_: str(protocol_of(name))),
+    instances=Key(int),
+    segments=Key(int),
+    options=Key(dict),
+    schedule=Key(str, read=_inside),
+    artefacts=_ARTEFACT.several(),
+)
+_RUNTIME = Record(
+    RuntimeTimes,
+    name=_LINE,
+    how=Key(list, read=texts),
+    us=_TIMES,
+    start_us=_TIMES,
+    apart=Key(str, "", line, unless=""),
+    apart_us=_SOME_TIMES,
+)
+_TUNED = Record(
+    Tuned,
+    collective=Key(
+        dict,
+        read=lambda data, _, where: Collective.from_json(data, f"{where}: collective"),
+        write=Collective.to_json,
+    ),
+    bound=Key(dict, read=read_bound),
+    grid=Key(list, read=integers),
+    bound_us=Key(list, read=_known),
+    chosen_us=Key(list, read=_known),
+    idea_us=_TIMES,
+    candidates=_CANDIDATE.several(),
+    plans=_PLAN.several(),
+    remarks=Key(list, [], texts),
+    start_us=_SOME_TIMES,  # only a model that knows them has these
+    runtime=_RUNTIME.one(None),
+)
+_LIBRARY = Record(
+    Library,
+    name=_LINE,
+    topology=Key(
+        dict,
+        read=lambda data, _, where: Topology.from_json(data, f"{where}: topology"),
+        write=Topology.to_json,
+    ),
+    low=Key(int),
+    high=Key(int),
+    timing=Key(dict, read=read_timing),
+    tuned=_TUNED.several(),
+    provenance=Key(dict, {}, read_provenance),
+)
+
+
 def dumps(library: Library) -> str:
     """Return the text of ``library.json``."""
     return compact(dump(library)) + "\n"
@@ -432,72 +503,7 @@ def dumps(library: Library) -> str:
 
 def dump(library: Library) -> dict[str, Any]:
     """Return the JSON object of a library (``docs/formats.md``)."""
-    return {
-        "weft": "library",
-        "schema": SCHEMA,
-        "name": library.name,
-        "topology": library.topology.to_json(),
-        "low": library.low,
-        "high": library.high,
-        "timing": dict(library.timing),
-        "tuned": [_tuned(one) for one in library.tuned],
-        "provenance": dict(library.provenance),
-    }
-
-
-def _tuned(one: Tuned) -> dict[str, Any]:
-    return {
-        "collective": one.collective.to_json(),
-        "bound": dict(one.bound),
-        "grid": list(one.grid),
-        "bound_us": list(one.bound_us),
-        "chosen_us": list(one.chosen_us),
-        "idea_us": list(one.idea_us),
-        "candidates": [_candidate(c) for c in one.candidates],
-        "plans": [
-            {
-                "name": p.name,
-                "low": p.low,
-                "high": p.high,
-                "candidate": p.candidate,
-                "engine": p.engine,
-                "protocol": p.protocol,
-                "instances": p.instances,
-                "segments": p.segments,
-                "options": dict(p.options),
-                "schedule": p.schedule,
-                "artefacts": [
-                    {"format": a.format, "target": a.target, "in_place": a.in_place, "file": a.file}
-                    for a in p.artefacts
-                ],
-            }
-            for p in one.plans
-        ],
-        "remarks": list(one.remarks),
-        # Only a model that knows them has these.
-        **({"start_us": list(one.start_us)} if one.start_us else {}),
-        **({} if one.runtime is None else {"runtime": _runtime(one.runtime)}),
-    }
-
-
-def _candidate(one: Candidate) -> dict[str, Any]:
-    found = {
-        "name": one.name,
-        "source": one.source,
-        "baseline": one.baseline,
-        "us": list(one.us),
-    }
-    return found | ({"counted_us": list(one.counted_us)} if one.counted_us else {})
-
-
-def _runtime(own: RuntimeTimes) -> dict[str, Any]:
-    found = {
-        "name": own.name,
-        "how": list(own.how),
-        "us": list(own.us),
-        "start_us": list(own.start_us),
-    }
-    return found | ({"apart": own.apart, "apart_us": list(own.apart_us)} if own.apart else {})
+    return {"weft": "library", "schema": SCHEMA, **_LIBRARY.write(library)}
 
 
 def read(path: str | Path) -> Library:
@@ -513,111 +519,4 @@ def load(data: Any, where: str = "library") -> Library:
         BadFile, UserError: not such an object, or ranges with gaps.
     """
     require_kind(data, "library", where)
-    fields = Fields(data, where)
-    library = Library(
-        _line(fields, "name", where),
-        Topology.from_json(fields.get("topology", dict), f"{where}: topology"),
-        fields.get("low", int),
-        fields.get("high", int),
-        read_timing(fields.get("timing", dict), where),
-        tuple(_load_tuned(x, f"{where}: tuned") for x in fields.get("tuned", list)),
-        read_provenance(fields.get("provenance", dict, {}), where),
-    )
-    fields.finish()
-    return library
-
-
-def _load_tuned(data: Any, where: str) -> Tuned:
-    fields = Fields(data, where)
-    found = Tuned(
-        Collective.from_json(fields.get("collective", dict), f"{where}: collective"),
-        read_bound(fields.get("bound", dict), where),
-        tuple(fields.integers("grid")),
-        _known(read_times(fields, "bound_us", where), where),
-        _known(read_times(fields, "chosen_us", where), where),
-        read_times(fields, "idea_us", where),
-        tuple(_load_candidate(x, f"{where}: candidates") for x in fields.get("candidates", list)),
-        tuple(_load_plan(x, f"{where}: plans") for x in fields.get("plans", list)),
-        read_texts(fields.get("remarks", list, []), "remarks", where),
-        read_times(fields, "start_us", where, []),
-        None if (own := fields.get("runtime", dict, None)) is None else _load_runtime(own, where),
-    )
-    fields.finish()
-    return found
-
-
-def _load_runtime(data: Any, where: str) -> RuntimeTimes:
-    where = f"{where}: runtime"
-    fields = Fields(data, where)
-    found = RuntimeTimes(
-        _line(fields, "name", where),
-        read_texts(fields.get("how", list), "how", where),
-        read_times(fields, "us", where),
-        read_times(fields, "start_us", where),
-        _line(fields, "apart", where, ""),
-        read_times(fields, "apart_us", where, []),
-    )
-    fields.finish()
-    return found
-
-
-def _load_candidate(data: Any, where: str) -> Candidate:
-    fields = Fields(data, where)
-    found = Candidate(
-        _line(fields, "name", where),
-        read_times(fields, "us", where),
-        fields.get("baseline", bool),
-        _line(fields, "source", where, ""),
-        read_times(fields, "counted_us", where, []),
-    )
-    fields.finish()
-    return found
-
-
-def _load_plan(data: Any, where: str) -> TunedPlan:
-    fields = Fields(data, where)
-    found = TunedPlan(
-        _line(fields, "name", where),
-        fields.get("low", int),
-        fields.get("high", int),
-        fields.get("candidate", str),
-        _line(fields, "engine", where),
-        str(protocol_of(fields.get("protocol", str))),
-        fields.get("instances", int),
-        fields.get("segments", int),
-        fields.get("options", dict),
-        _inside(fields.get("schedule", str), where),
-        tuple(_load_artefact(x, f"{where}: artefacts") for x in fields.get("artefacts", list)),
-    )
-    fields.finish()
-    return found
-
-
-def _load_artefact(data: Any, where: str) -> Artefact:
-    fields = Fields(data, where)
-    found = Artefact(
-        fields.get("format", str),
-        _inside(fields.get("file", str), where),
-        fields.get("target", str, ""),
-        fields.get("in_place", bool, False),
-    )
-    fields.finish()
-    return found
-
-
-def _line(fields: Fields, key: str, where: str, *default: str) -> str:
-    return require_line(fields.get(key, str, *default), key, where)
-
-
-def _inside(path: str, where: str) -> str:
-    """Return the path, refusing one outside the folder of the library."""
-    if Path(path).is_absolute() or ".." in Path(path).parts or "\\" in path:
-        raise BadFile(f"the file {path!r} is outside the library's folder", where=where)
-    return path
-
-
-def _known(times: Times, where: str) -> tuple[float, ...]:
-    found = tuple(t for t in times if t is not None)
-    if len(found) != len(times):
-        raise BadFile("a time is missing", where=where)
-    return found
+    return _LIBRARY.read(data, where, ("weft", "schema"))

@@ -13,13 +13,13 @@ from itertools import pairwise
 from typing import Any
 
 from ..base.errors import BadFile
-from ..base.files import Fields, only
-from ..base.lazy_dataclass import dataclass
+from ..base.files import only
+from ..base.lazy_dataclass import Frozen
+from ..base.record import Key, Record, integers
 from .workload import Shard
 
 
-@dataclass(frozen=True, slots=True)
-class MergedPart:
+class MergedPart(Frozen):
     """One collective of a merged schedule.
 
     Attributes:
@@ -46,60 +46,50 @@ class MergedPart:
     root: int | None = None
     shards: tuple[Shard, ...] = ()
 
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Return its first chunk, and the one behind its last."""
+        return self.first, self.last
+
     def to_json(self) -> dict[str, Any]:
         """Return the object of a file."""
-        data: dict[str, Any] = {
-            "name": self.name,
-            "class": self.of_class,
-            "kind": self.kind,
-            "group": list(self.group),
-            "bytes": self.bytes,
-            "chunks": [self.first, self.last],
-            "offset": self.offset,
-            "grains": self.grains,
-        }
-        if self.root is not None:
-            data["root"] = self.root
-        if self.shards:
-            data["shards"] = [[list(s.holders), list(s.receivers), s.bytes] for s in self.shards]
-        return data
-
-    @classmethod
-    def from_json(cls, data: Any, where: str) -> MergedPart:
-        """Parse the object of a file.
-
-        Raises:
-            BadFile: it is not one.
-        """
-        fields = Fields(data, where)
-        chunks = fields.integers("chunks")
-        if len(chunks) != 2:
-            raise BadFile("'chunks' is the first one, and one past the last", where=where)
-        part = cls(
-            fields.get("name", str),
-            fields.get("class", str),
-            fields.get("kind", str),
-            tuple(fields.integers("group")),
-            fields.get("bytes", int),
-            chunks[0],
-            chunks[1],
-            fields.get("offset", int),
-            fields.get("grains", int),
-            fields.get("root", (int, type(None)), None),
-            tuple(_shard(row, where) for row in fields.get("shards", list, [])),
-        )
-        fields.finish()
-        return part
+        return _PART.write(self)
 
 
-def _shard(row: Any, where: str) -> Shard:
-    """Parse ``[holders, receivers, bytes]``."""
-    if isinstance(row, list) and len(row) == 3:
-        holders, receivers, size = row
-        lists = isinstance(holders, list) and isinstance(receivers, list)
-        if lists and only([*holders, *receivers, size], int) and holders and receivers and size > 0:
-            return Shard(tuple(holders), tuple(receivers), size)
-    raise BadFile("a shard is [holders, receivers, bytes]", where=where)
+def _chunks(values: list[Any], key: str, where: str) -> tuple[int, ...]:
+    if len(chunks := integers(values, key, where)) != 2:
+        raise BadFile("'chunks' is the first one, and one past the last", where=where)
+    return chunks
+
+
+def _shards(rows: list[Any], key: str, where: str) -> tuple[Shard, ...]:
+    """Parse rows ``[holders, receivers, bytes]``."""
+    for row in rows:
+        lists = isinstance(row, list) and len(row) == 3 and only(row[:2], list)
+        if not lists or not only([*row[0], *row[1], row[2]], int) or not all(row) or row[2] < 0:
+            raise BadFile("a shard is [holders, receivers, bytes]", where=where)
+    return tuple(Shard(tuple(holders), tuple(receivers), size) for holders, receivers, size in rows)
+
+
+_PART = Record(
+    lambda chunks, **rest: MergedPart(first=chunks[0], last=chunks[1], **rest),
+    name=Key(str),
+    **{"class": Key(str, field="of_class")},
+    kind=Key(str),
+    group=Key(list, read=integers),
+    bytes=Key(int),
+    chunks=Key(list, read=_chunks),
+    offset=Key(int),
+    grains=Key(int),
+    root=Key((int, type(None)), None, unless=None),
+    shards=Key(
+        list,
+        [],
+        _shards,
+        lambda some: [[[*s.holders], [*s.receivers], s.bytes] for s in some],
+        unless=(),
+    ),
+)
 
 
 def read_parts(data: Any, where: str) -> tuple[MergedPart, ...]:
@@ -108,7 +98,7 @@ def read_parts(data: Any, where: str) -> tuple[MergedPart, ...]:
     Raises:
         BadFile: an object that is not one, or two parts of one name.
     """
-    parts = tuple(MergedPart.from_json(x, f"{where}: part {i}") for i, x in enumerate(data))
+    parts = tuple(_PART.read(x, f"{where}: part {i}") for i, x in enumerate(data))
     if len({one.name for one in parts}) < len(parts):
         raise BadFile("two parts have one name", where=where)
     return parts

@@ -8,13 +8,12 @@ import numpy as np
 
 from ..base.arrays import Ints, Ints32
 from ..base.errors import UserError
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 
 LARGEST_OFFSET = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Frozen):
     """Placement of chunks on ranks, with contributions and buffer offsets.
 
     Columns of one length: ``ranks``, ``chunks``, ``sets`` (index into the collective's

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from ..base.errors import BadTopology, UserError, require_type
 from ..base.integers import plain
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.tables import count
 from ..base.units import format_bytes
 from .collective import Collective
@@ -27,8 +27,7 @@ class Objective(StrEnum):
     FRONTIER = "frontier"
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Frozen):
     """Input of an engine. The collective is the plain one; engines choose how to split it.
 
     ``bytes`` is the message size M for the objective ``time``; the sketch is reduced to its form

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from ..base.arrays import Ints
 from ..base.errors import BadFile, CheckFailed, UnknownName
 from ..base.files import SCHEMA, Fields, require_kind
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.tables import count
 from ..base.unique_rows import packed, pick, rows_of, same_rows
 from .collective import Collective
@@ -75,36 +75,10 @@ class Op(StrEnum):
         return self in _WRITES
 
 
-_SENDS = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY_SEND})
-_RECEIVES = frozenset(
-    {
-        Op.RECV,
-        Op.RECV_COPY_SEND,
-        Op.RECV_REDUCE_SEND,
-        Op.RECV_REDUCE_COPY,
-        Op.RECV_REDUCE_COPY_SEND,
-    }
-)
-_READS = frozenset(
-    {
-        Op.SEND,
-        Op.RECV_REDUCE_SEND,
-        Op.RECV_REDUCE_COPY,
-        Op.RECV_REDUCE_COPY_SEND,
-        Op.COPY,
-        Op.REDUCE,
-    }
-)
-_WRITES = frozenset(
-    {
-        Op.RECV,
-        Op.RECV_COPY_SEND,
-        Op.RECV_REDUCE_COPY,
-        Op.RECV_REDUCE_COPY_SEND,
-        Op.COPY,
-        Op.REDUCE,
-    }
-)
+_SENDS = frozenset(map(Op, "s rcs rrs rrcs".split()))
+_RECEIVES = frozenset(map(Op, "r rcs rrs rrc rrcs".split()))
+_READS = frozenset(map(Op, "s rrs rrc rrcs cpy re".split()))
+_WRITES = frozenset(map(Op, "r rcs rrc rrcs cpy re".split()))
 
 
 class Buffer(StrEnum):
@@ -199,8 +173,7 @@ NOBODY = -1
 """In columns: no peer, no block, no instruction."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Code:
+class Code(Frozen, eq=False, kw_only=True):
     """Columns of thread blocks, instructions and waits: what a program, or a file, does.
 
     Blocks and instructions are numbered through all ranks. The blocks of a rank are contiguous,
@@ -349,8 +322,7 @@ class Code:
         return np.where(known, found, NOBODY)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Program(Code):
+class Program(Code, eq=False, kw_only=True):
     """A program for all ranks of a collective.
 
     ``collective`` fixes the meaning of buffer offsets; ``message_chunks`` is the number of chunks
@@ -518,7 +490,6 @@ def offsets(lengths: npt.ArrayLike) -> Ints:
 
 
 def _columns_of(ranks: Sequence[RankProgram]) -> dict[str, Any]:
-    """The columns of views."""
     blocks = [(r, block) for r, rank in enumerate(ranks) for block in rank]
     code = [x for _, block in blocks for x in block.code]
     heads = [
@@ -648,8 +619,6 @@ def load(data: Any, where: str = "program") -> Program:
 
 
 class _FileRows:
-    """The rows of a file, for :func:`columns_of`."""
-
     def __init__(self) -> None:
         self.chunks: list[list[int]] = []
         self.heads: list[tuple[int, int, int, int]] = []

@@ -18,7 +18,7 @@ from itertools import chain, product, zip_longest
 from math import gcd, lcm, prod
 
 from ..base.errors import UserError, suggest
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.units import parse_bytes
 from .collective import Collective
 from .deliveries import shard_collective
@@ -31,8 +31,7 @@ MOST_SHARDS = 1 << 16
 _FORM = "a layout is RANKS/TILES: 0..7/8 (cut into eight), 0..7/1 (a copy each), 0..7/2x4"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorLayout:
+class TensorLayout(Frozen):
     """Which ranks hold which tile of a tensor.
 
     Attributes:

@@ -22,7 +22,7 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from ..base.errors import UnknownName
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from .collective import Kind
 from .program import Op, Protocol
 
@@ -75,8 +75,7 @@ FUSED_SOURCES = 16
 UNLIMITED = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Frozen):
     """Limits of one runtime that reads MSCCL XML, or of what several read alike.
 
     Attributes:
@@ -280,8 +279,7 @@ _SEVERAL = ("", "pcie", "rtx")
 """Families that do not tell the generation: unknown, and those that stand for several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loader:
+class Loader(Frozen):
     """A runtime that is given our files: which, on which GPUs, how, and what it prints then.
 
     Attributes:

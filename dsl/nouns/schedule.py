@@ -28,7 +28,7 @@ from ..base.arrays import AnyArray, Bools, Floats, Ints, Ints32
 from ..base.errors import BadFile, UserError, require_type
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_ascii
 from ..base.json_text import RaggedRows, compact, pieces, plain
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
 from ..base.tables import count
 from ..base.unique_rows import rows_of
 from ..base.units import format_bytes
@@ -40,6 +40,10 @@ from .topology import Topology
 
 LARGEST = {"bytes": 1 << 60, "segments": 1 << 16}
 """Largest message size and segment count accepted; a simulation of more would not end."""
+
+
+_COLUMNS = ("chunk", "src", "dst", "step", "reduce")
+"""Columns with a number for each transfer that every schedule has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,7 @@ class Transfer:
     reduce: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Schedule(Viewed, Tabled):
+class Schedule(Viewed, Tabled, Frozen, eq=False):
     """A well-formed (not yet verified) list of transfers with its machine and collective.
 
     Columns have one entry per transfer and are sorted by step; the order inside a step is a
@@ -111,20 +114,14 @@ class Schedule(Viewed, Tabled):
     ) -> Schedule:
         """Return a schedule from transfers in any order (small schedules; engines use columns)."""
         rows = list(transfers)
-        columns = np.array(
-            [(t.chunk, t.src, t.dst, t.step, t.reduce, len(t.route)) for t in rows], np.int64
-        ).reshape(-1, 6)
+        columns: dict[str, Any] = {n: [getattr(t, n) for t in rows] for n in _COLUMNS}
         links = np.array([i for t in rows for i in t.route], np.int32)
         return Schedule.from_columns(
             topology,
             collective,
-            columns[:, 0],
-            columns[:, 1],
-            columns[:, 2],
-            columns[:, 3],
-            columns[:, 4].astype(bool),
-            columns[:, 5],
-            links,
+            **columns,
+            route_lengths=[len(t.route) for t in rows],
+            route_links=links,
             rounds=rounds,
             provenance=provenance,
             casts=Casts.of(casts),
@@ -177,17 +174,8 @@ class Schedule(Viewed, Tabled):
             priority=None if priority is None else _column(priority, np.int32, order),
             casts=casts,
         )
-        for column in (
-            schedule.chunk,
-            schedule.src,
-            schedule.dst,
-            schedule.step,
-            schedule.reduce,
-            schedule.route_start,
-            schedule.route_links,
-            schedule.priority,
-        ):
-            if column is not None:
+        for name in (*_COLUMNS, "route_start", "route_links", "priority"):
+            if (column := getattr(schedule, name)) is not None:
                 column.setflags(write=False)
         return schedule
 
@@ -249,31 +237,14 @@ class Schedule(Viewed, Tabled):
 
         See :func:`weft.dsl.base.kept.kept`.
         """
-        return (
-            self.topology,
-            self.collective,
-            self.chunk,
-            self.src,
-            self.dst,
-            self.step,
-            self.reduce,
-            self.route_start,
-            self.route_links,
-            self.priority,
-            self.rounds,
-            self.segments,
-            self.stride,
-            *self.casts.anchors(),
-        )
+        names = ("topology", "collective", *_COLUMNS, "route_start", "route_links", "priority")
+        held = (getattr(self, name) for name in (*names, "rounds", "segments", "stride"))
+        return (*held, *self.casts.anchors())
 
     def columns(self) -> dict[str, Any]:
         """Return the transfer columns by name, with route lengths, for :meth:`from_columns`."""
         return {
-            "chunk": self.chunk,
-            "src": self.src,
-            "dst": self.dst,
-            "step": self.step,
-            "reduce": self.reduce,
+            **{name: getattr(self, name) for name in _COLUMNS},
             "route_lengths": np.diff(self.route_start),
             "route_links": self.route_links,
             **({} if self.priority is None else {"priority": self.priority}),
@@ -311,7 +282,6 @@ def refuse_casts(schedule: Schedule, what: str, hint: str = NO_SWITCHES) -> None
 
 
 def _column(values: npt.ArrayLike, kind: type[np.generic], order: Ints | None) -> AnyArray:
-    """Return a new array of the values of a column, in an order if one is given."""
     return np.array(values, kind) if order is None else np.asarray(values, kind)[order]
 
 
@@ -322,8 +292,7 @@ def dump(schedule: Schedule) -> dict[str, Any]:
 
 
 def _described(schedule: Schedule) -> dict[str, Any]:
-    """Return the JSON object of a schedule, with arrays as columns."""
-    return {
+    data: dict[str, Any] = {
         "weft": "schedule",
         "schema": SCHEMA,
         "topology": schedule.topology.to_json(),
@@ -345,15 +314,11 @@ def _described(schedule: Schedule) -> dict[str, Any]:
         },
         **({"casts": schedule.casts.described()} if len(schedule.casts) else {}),
         "provenance": dict(schedule.provenance),
-        **(
-            {
-                "parts": [one.to_json() for one in schedule.parts],
-                "launch": [list(order) for order in schedule.launch],
-            }
-            if schedule.parts
-            else {}
-        ),
     }
+    if schedule.parts:
+        data["parts"] = [one.to_json() for one in schedule.parts]
+        data["launch"] = [list(order) for order in schedule.launch]
+    return data
 
 
 def dumps(schedule: Schedule) -> str:
@@ -390,9 +355,7 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     collective = Collective.from_json(fields.get("collective", dict), f"{where}: collective")
     transfers = fields.get("transfers", dict)
     table = Fields(transfers, f"{where}: transfers")
-    columns = {
-        k: np.array(table.integers(k), np.int64) for k in ("chunk", "src", "dst", "step", "reduce")
-    }
+    columns: dict[str, Any] = {k: np.array(table.integers(k), np.int64) for k in _COLUMNS}
     routes = table.get("route", list)
     times = [table.get(k, (list, type(None)), None) for k in ("start_us", "end_us")]
     planned = "priority" in transfers
@@ -420,13 +383,9 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     schedule = Schedule.from_columns(
         topology,
         collective,
-        columns["chunk"],
-        columns["src"],
-        columns["dst"],
-        columns["step"],
-        columns["reduce"],
-        lengths,
-        links,
+        **columns,
+        route_lengths=lengths,
+        route_links=links,
         rounds=rounds,
         provenance=provenance,
         priority=priority if planned else None,
@@ -449,8 +408,7 @@ def _merged(fields: Fields, where: str) -> dict[str, Any]:
     return {"parts": parts, "launch": tuple(map(tuple, rows))}
 
 
-@dataclass(frozen=True, eq=False)
-class _PlannedOrder:
+class _PlannedOrder(Frozen, eq=False):
     """What a file says of the order of its transfers: whether it plans one, and which."""
 
     planned: bool
@@ -520,8 +478,6 @@ def _check_ranges(
 
 
 def _routes(routes: list[Any], links: int, where: str) -> tuple[Ints, Ints]:
-    """Return the lengths of all routes, and their links concatenated."""
-
     def known(route: Any) -> bool:
         return type(route) is list and only(route, int) and all(0 <= i < links for i in route)
 

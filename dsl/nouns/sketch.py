@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
 from .collective import Kind
 from .topology import Hop
@@ -20,15 +20,13 @@ Pair = tuple[int, int]
 """An ordered pair of ranks, standing for every route between them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Frozen, kw_only=True):
     """Base of all rules: a label for messages and solvers, and the span of the source text."""
 
     label: str
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Only(Rule):
     """Restrict hops to these pairs or these links.
 
@@ -39,7 +37,6 @@ class Only(Rule):
     links: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
 class Forbid(Rule):
     """Exclude hops of these pairs and hops over these links (indices of the topology)."""
 
@@ -47,7 +44,6 @@ class Forbid(Rule):
     links: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
 class Relay(Rule):
     """Let chunks that start on ``sources`` leave their host only by the pairs of ``through``."""
 
@@ -63,7 +59,6 @@ class Peers(StrEnum):
     MANY = "many"
 
 
-@dataclass(frozen=True, slots=True)
 class SwitchPolicy(Rule):
     """Prefer few or many peers over node ``switch``, or at most ``limit`` peers per GPU."""
 
@@ -72,7 +67,6 @@ class SwitchPolicy(Rule):
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class CastPolicy(Rule):
     """Limit what casts may do at node ``switch``: to some of its capabilities, or its groups.
 
@@ -85,14 +79,12 @@ class CastPolicy(Rule):
     groups: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Symmetry(Rule):
     """Require a schedule invariant under this permutation of the ranks (image of each rank)."""
 
     image: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Chunks(Rule):
     """Cut every unit of the collective into exactly this many chunks."""
 
@@ -104,7 +96,6 @@ class Chunks(Rule):
         return (self.count,)
 
 
-@dataclass(frozen=True, slots=True)
 class ChunksBySize(Rule):
     """Cut every unit into a number of chunks that depends on the message size.
 
@@ -125,21 +116,18 @@ class ChunksBySize(Rule):
         return (*(n for _, n in self.steps), self.beyond)
 
 
-@dataclass(frozen=True, slots=True)
 class OwnFirst(Rule):
     """Send a rank's own chunks before forwarded ones over each of these pairs."""
 
     pairs: frozenset[Pair]
 
 
-@dataclass(frozen=True, slots=True)
 class MaxHops(Rule):
     """Limit the GPU-to-GPU hops of each chunk."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
 class MaxSteps(Rule):
     """Limit the steps of the schedule."""
 
@@ -153,7 +141,6 @@ class Measure(StrEnum):
     ALPHA = "alpha"  #: the sum of the α of its links, in µs
 
 
-@dataclass(frozen=True, slots=True)
 class MaxDetour(Rule):
     """Limit how much longer a data path is than the shortest one.
 
@@ -170,8 +157,7 @@ class MaxDetour(Rule):
         return shortest * Fraction(100 + self.percent, 100) + self.more
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Frozen):
     """One collective, carried out in all groups of ranks at once.
 
     The groups are disjoint and cover all ranks; a rank alone in its group does nothing.
@@ -181,7 +167,6 @@ class Phase:
     groups: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Phases(Rule):
     """Route all data through these phases in this order; together they make collective ``kind``.
 
@@ -193,7 +178,6 @@ class Phases(Rule):
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
 class FixedSend(Rule):
     """Require or forbid the send of one chunk over ``pair``.
 
@@ -209,8 +193,7 @@ class FixedSend(Rule):
     target: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sketch:
+class Sketch(Frozen):
     """An ordered set of rules, with the machine, collective and engine that the text names.
 
     ``machine`` and ``collective`` are checked where the sketch meets a problem; empty means any.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..base.arrays import Ints
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from .collective import Collective
 from .program import BUFFERS, Program, Slice
 
@@ -31,8 +31,7 @@ def slice_of(slot: int) -> Slice:
     return Slice(BUFFERS[slot >> 32], slot & 0xFFFFFFFF)
 
 
-@dataclass(frozen=True, slots=True)
-class Aliases:
+class Aliases(Frozen):
     """Canonical name of every slot: in place, that of the output where the buffers alias.
 
     ``shift[rank]``: the slot of the output that is the first of the input, as

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
-from ..base.errors import BadFile, UserError
-from ..base.files import Fields
-from ..base.lazy_dataclass import dataclass
+from ..base.errors import BadFile, UserError, placed
+from ..base.lazy_dataclass import Frozen
+from ..base.record import Key, Record
 from ..base.units import exact
 
 
-@dataclass(frozen=True, slots=True)
-class _NumberLimits:
+class _NumberLimits(Frozen):
     """Least and largest value, and the unit as texts show it."""
 
     least: Fraction
@@ -47,8 +47,7 @@ _RANGES = {
 """By the first word of a key: far beyond any machine, so that no time overflows or is nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimingNumber:
+class TimingNumber(Frozen):
     """A number in place of a default of the runtime model; µs, GB/s or a share, as its key says.
 
     Raises:
@@ -69,8 +68,7 @@ class TimingNumber:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class MachineTiming:
+class MachineTiming(Frozen):
     """Family of a machine (``a100``; empty: not known), and its own numbers.
 
     Raises:
@@ -95,10 +93,7 @@ class MachineTiming:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; fractions are texts."""
-        return {
-            "family": self.family,
-            "numbers": [[one.key, str(one.value), one.source] for one in self.numbers],
-        }
+        return _TIMING.write(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str) -> MachineTiming:
@@ -107,14 +102,7 @@ class MachineTiming:
         Raises:
             BadFile: not such an object.
         """
-        fields = Fields(data, where)
-        family, rows = fields.get("family", str, ""), fields.get("numbers", list, [])
-        fields.finish()
-        try:
-            numbers = tuple(_number(row, f"{where}.numbers[{i}]") for i, row in enumerate(rows))
-            return cls(family, numbers)
-        except UserError as error:
-            raise BadFile(error.message, where=error.where or where, hint=error.hint) from None
+        return placed(lambda: _TIMING.read(data, where), where)
 
 
 def _shown(value: Fraction) -> str:
@@ -140,10 +128,21 @@ def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _number(row: Any, where: str) -> TimingNumber:
-    if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
-        raise BadFile("a number is [key, value, source]", where=where)
-    try:
-        return TimingNumber(row[0], exact(row[1], f"{where}: {row[0]}"), str(row[2]))
-    except UserError as error:
-        raise BadFile(error.message, where=error.where or where, hint=error.hint) from None
+def _numbers(rows: list[Any], key: str, where: str) -> tuple[TimingNumber, ...]:
+    found = []
+    for i, row in enumerate(rows):
+        at = f"{where}.{key}[{i}]"
+        if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
+            raise BadFile("a number is [key, value, source]", where=at)
+        value = placed(partial(exact, row[1], f"{at}: {row[0]}"), at)
+        found.append(placed(partial(TimingNumber, row[0], value, str(row[2])), at))
+    return tuple(found)
+
+
+_TIMING = Record(
+    MachineTiming,
+    family=Key(str, ""),
+    numbers=Key(
+        list, [], _numbers, lambda some: [[one.key, str(one.value), one.source] for one in some]
+    ),
+)

@@ -25,16 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.arrays import Ints
-from ..base.errors import BadFile, BadTopology, UserError
+from ..base.errors import BadFile, BadTopology, placed
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.integers import integer
 from ..base.lazy_dataclass import dataclass
+from ..base.record import Key, Record, integers, plain, without_empty
 from ..base.spans import one_line
 from ..base.tables import count
 from ..base.units import exact
 from ..base.views import Viewed
 from .capabilities import CAPABILITIES, NO_LIMITS, as_fields, read_limits
-from .graph import graph_of, json_list, json_object, parts_of
+from .graph import graph_of, held_json, parts_of
 from .parts import Link as Link
 from .parts import Medium as Medium
 from .parts import Node as Node
@@ -272,24 +273,18 @@ class Topology(Viewed):
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object (``docs/formats.md``); fractions are texts such as ``"7/6"``."""
-        data: dict[str, Any] = {
+        timing = None if self.timing == NO_TIMING else self.timing.to_json()
+        return {
             "weft": "topology",
             "schema": SCHEMA,
             "name": self.name,
             "nodes": [_node(n) for n in self.nodes],
             "links": list(map(_link, self.links)),
-            "resources": [
-                {"name": r.name, "links": list(r.links), "bandwidth_GBps": _number(r.bandwidth)}
-                for r in self.resources
-            ],
+            "resources": list(map(_RESOURCE.write, self.resources)),
             "symmetries": [list(s) for s in self.symmetries],
             "notes": list(self.notes),
+            **without_empty({"timing": timing, "host_names": self.host_names}),
         }
-        if self.timing != NO_TIMING:
-            data["timing"] = self.timing.to_json()
-        if self.host_names:
-            data["host_names"] = list(self.host_names)
-        return data
 
     @classmethod
     def from_json(cls, data: Any, where: str = "topology") -> Topology:
@@ -306,7 +301,7 @@ class Topology(Viewed):
             fields.get("name", str),
             tuple(_read_node(x, f"{where}: node {i}") for i, x in enumerate(nodes)),
             tuple(_read_link(x, f"{where}: link {i}") for i, x in enumerate(links)),
-            tuple(_read_resource(x, f"{where}: resource {i}") for i, x in enumerate(resources)),
+            tuple(_RESOURCE.read(x, f"{where}: resource {i}") for i, x in enumerate(resources)),
             tuple(_permutation(x, where) for x in fields.get("symmetries", list, [])),
             tuple(one_line(str(x)) for x in fields.get("notes", list, [])),
             MachineTiming.from_json(fields.get("timing", dict, {}), f"{where}: timing"),
@@ -319,14 +314,10 @@ class Topology(Viewed):
     def to_networkx(self) -> Any:
         """Return a ``networkx.MultiDiGraph``; :mod:`.graph` lists the attributes."""
         graph = graph_of(self.name, self.nodes, self.links, self.resources)
-        if self.symmetries:
-            graph.graph["symmetries"] = json.dumps(self.symmetries)
-        if self.notes:
-            graph.graph["notes"] = json.dumps(self.notes)
-        if self.timing != NO_TIMING:
-            graph.graph["timing"] = json.dumps(self.timing.to_json())
-        if self.host_names:
-            graph.graph["host_names"] = json.dumps(self.host_names)
+        data = self.to_json()
+        for key in ("symmetries", "notes", "timing", "host_names"):
+            if data.get(key):
+                graph.graph[key] = json.dumps(data[key])
         return graph
 
     @classmethod
@@ -355,10 +346,10 @@ class Topology(Viewed):
             nodes,
             links,
             resources,
-            tuple(tuple(map(int, image)) for image in json_list(graph.graph.get("symmetries"))),
-            tuple(one_line(str(x)) for x in (*json_list(graph.graph.get("notes")), *notes)),
-            MachineTiming.from_json(json_object(graph.graph.get("timing")), "timing of the graph"),
-            tuple(map(str, json_list(graph.graph.get("host_names")))),
+            tuple(tuple(map(int, image)) for image in held_json(graph, "symmetries", list)),
+            tuple(one_line(str(x)) for x in (*held_json(graph, "notes", list), *notes)),
+            MachineTiming.from_json(held_json(graph, "timing", dict), "timing of the graph"),
+            tuple(map(str, held_json(graph, "host_names", list))),
         )
 
     def digest(self) -> str:
@@ -431,9 +422,6 @@ def _check_nodes(topology: Topology) -> None:
 def _check_copies(topology: Topology) -> None:
     """Require that the nodes of a part (``copy_of``) are alike, forward only, and are not linked:
     people are shown one instead of them.
-
-    Raises:
-        BadTopology: they are not.
     """
     of = [node.copy_of or node.name for node in topology.nodes]
     first = {node.name: node for node in topology.nodes if not node.copy_of}
@@ -538,12 +526,8 @@ def _check_group(topology: Topology, ranks: tuple[int, ...]) -> None:
 # --- the file form --------------------------------------------------------------------------------
 
 
-def _number(value: Fraction) -> int | str:
-    return value.numerator if value.denominator == 1 else str(value)
-
-
 def _link(one: Link) -> list[Any]:
-    row = [one.src, one.dst, _number(one.bandwidth), _number(one.latency), one.lanes]
+    row = [one.src, one.dst, plain(one.bandwidth), plain(one.latency), one.lanes]
     medium = None if one.medium is None else str(one.medium)
     if one.names:
         return [*row, medium, list(one.names)]
@@ -551,15 +535,10 @@ def _link(one: Link) -> list[Any]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": node.name, "kind": str(node.kind)}
-    if node.host is not None:
-        data["host"] = node.host
-    data |= dict.fromkeys(node.capabilities, True)
-    if node.names:
-        data["names"] = list(node.names)
-    if node.copy_of:
-        data["copy_of"] = node.copy_of
-    return data | node.limits.to_json()
+    able = dict.fromkeys(node.capabilities, True)
+    names = {"names": node.names, "copy_of": node.copy_of, **node.limits.to_json()}
+    rest = without_empty({"kind": node.kind, "host": node.host, **able, **names})
+    return {"name": node.name, **rest}
 
 
 def _read_node(data: Any, where: str) -> Node:
@@ -600,22 +579,24 @@ def _read_link(data: Any, where: str) -> Link:
     names = _read_names(data[6], where) if data[6:] else ()
     if not all(type(x) is int for x in (src, dst, lanes)):
         raise BadFile("src, dst and lanes of a link are integers", where=where)
-    try:
-        numbers = exact(bandwidth, "bandwidth"), exact(latency, "latency")
-        return Link(src, dst, *numbers, lanes, medium, names)
-    except UserError as error:
-        raise BadFile(error.message, where=where) from None
-
-
-def _read_resource(data: Any, where: str) -> Resource:
-    fields = Fields(data, where)
-    resource = Resource(
-        fields.get("name", str),
-        tuple(fields.integers("links")),
-        exact(fields.get("bandwidth_GBps", (int, float, str)), f"{where}: bandwidth_GBps"),
+    return placed(
+        lambda: Link(
+            src, dst, exact(bandwidth, "bandwidth"), exact(latency, "latency"), lanes, medium, names
+        ),
+        where,
     )
-    fields.finish()
-    return resource
+
+
+_RESOURCE = Record(
+    Resource,
+    name=Key(str),
+    links=Key(list, read=integers),
+    bandwidth_GBps=Key(
+        (int, float, str),
+        read=lambda value, key, where: exact(value, f"{where}: {key}"),
+        field="bandwidth",
+    ),
+)
 
 
 def _permutation(data: Any, where: str) -> tuple[int, ...]:

@@ -31,7 +31,8 @@ import numpy as np
 from ..base.errors import BadTopology, UserError, suggest
 from ..base.files import SCHEMA, only
 from ..base.integers import LARGEST, integer
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
+from ..base.record import without_empty
 from ..base.tables import count
 from ..base.units import exact
 from .collective import LARGEST_GROUP, ROOTED, Kind
@@ -223,45 +224,29 @@ class WorkloadOperation:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a workload file; what has its default is left out."""
-        data: dict[str, Any] = {"name": self.name}
-        if self.of_class:
-            data["class"] = self.of_class
-        data["kind"] = str(self.kind)
+        ends: dict[str, Any] = {"group": self.group}
         if self.kind == WorkKind.TRANSFER:
-            data |= {"src": self.group[0], "dst": self.group[1]}
-        elif self.group:
-            data["group"] = list(self.group)
-        if self.bytes:
-            data["bytes"] = self.bytes
-        if self.matrix:
-            data["matrix"] = [list(row) for row in self.matrix]
-        if self.shards:
-            data["shards"] = [
-                {"holders": list(s.holders), "receivers": list(s.receivers), "bytes": s.bytes}
+            ends = {"src": self.group[0], "dst": self.group[1]}
+        held = {
+            "name": self.name,
+            "class": self.of_class,
+            "kind": self.kind,
+            **ends,
+            "bytes": self.bytes or None,
+            "matrix": self.matrix,
+            "shards": tuple(
+                {"holders": s.holders, "receivers": s.receivers, "bytes": s.bytes}
                 for s in self.shards
-            ]
-        if self.root is not None:
-            data["root"] = self.root
-        if self.relays is not Forwarders.NONE:
-            data["relays"] = str(self.relays)
-        return data | self._when()
-
-    def _when(self) -> dict[str, Any]:
-        """Return the part of the object that is about time."""
-        data: dict[str, Any] = {}
-        if self.ranks:
-            data["ranks"] = list(self.ranks)
-        if self.us is not None:
-            data["us"] = exact_json(self.us)
-        if self.loads:
-            data["us"] = {name: exact_json(us) for name, us in self.loads}
-        if self.after:
-            data["after"] = list(self.after)
-        if self.priority is not None:
-            data["priority"] = self.priority
-        if self.due_us is not None:
-            data["due_us"] = exact_json(self.due_us)
-        return data
+            ),
+            "root": self.root,
+            "relays": None if self.relays is Forwarders.NONE else self.relays,
+            "ranks": self.ranks,
+            "us": dict(self.loads) or self.us,
+            "after": self.after,
+            "priority": self.priority,
+            "due_us": self.due_us,
+        }
+        return without_empty(held)
 
 
 def _require_lines(*names: str) -> None:
@@ -274,8 +259,7 @@ def _require_lines(*names: str) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(Frozen):
     """Operations, with their order.
 
     Attributes:
@@ -365,18 +349,16 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a workload file."""
-        data: dict[str, Any] = {"weft": "workload", "schema": SCHEMA, "name": self.name}
-        if self.size:
-            data["ranks"] = self.size
-        if self.axes:
-            data["axes"] = dict(self.axes)
-        if self.period is not None:
-            data["period"] = exact_json(self.period)
-        if self.resources:
-            data["resources"] = {name: exact_json(width) for name, width in self.resources}
-        if self.notes:
-            data["notes"] = list(self.notes)
-        return data | {"operations": [one.to_json() for one in self.operations]}
+        held = {
+            "ranks": self.size or None,
+            "axes": dict(self.axes),
+            "period": self.period,
+            "resources": dict(self.resources),
+            "notes": self.notes,
+        }
+        head = {"weft": "workload", "schema": SCHEMA, "name": self.name}
+        operations = [one.to_json() for one in self.operations]
+        return {**head, **without_empty(held), "operations": operations}
 
     def digest(self) -> str:
         """Return a hash of all that a plan depends on: neither the name nor the notes."""
@@ -446,11 +428,6 @@ def axis_groups(axes: Sequence[tuple[str, int]], over: Iterable[str]) -> list[tu
     return [tuple(group) for group in grid.transpose(outer + inner).reshape(-1, members).tolist()]
 
 
-def exact_json(value: Fraction) -> int | str:
-    """Return an exact number as JSON: an integer, or a text such as ``7/6``."""
-    return int(value) if value.denominator == 1 else str(value)
-
-
 def _product(axes: Sequence[tuple[str, int]]) -> int:
     product = 1 if axes else 0
     for _, size in axes:
@@ -488,7 +465,6 @@ def _settle_numbers(one: WorkloadOperation) -> None:
 
 
 def _check_operation(one: WorkloadOperation) -> None:
-    """Raise UserError for a value out of range, or one that the kind does not have."""
     kind = one.kind
     for label, ranks in (("group", one.group), ("ranks", one.ranks)):
         _check_ranks(one.name, label, ranks)
@@ -535,7 +511,6 @@ def _check_bytes(name: str, what: str, value: int) -> None:
 
 
 def _check_group(one: WorkloadOperation) -> None:
-    """Check a standard collective, or a transfer."""
     if one.kind == WorkKind.TRANSFER:
         if len(one.group) != 2:
             raise UserError(f"{one.name}: a transfer has one source and one destination")
@@ -586,11 +561,6 @@ def _check_shards(one: WorkloadOperation) -> None:
 
 
 def _predecessors(operations: Sequence[WorkloadOperation]) -> tuple[tuple[int, ...], ...]:
-    """Return the indices of each operation's predecessors, ascending.
-
-    Raises:
-        UserError: a name twice, an unknown predecessor, or a cycle.
-    """
     place: dict[str, int] = {}
     for at, one in enumerate(operations):
         if one.name in place:

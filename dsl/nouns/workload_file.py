@@ -14,14 +14,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, TypeVar
+from itertools import pairwise, product
+from math import ceil, prod
+from typing import Any
 
-from ..base.errors import BadFile, UserError, suggest
+from ..base.errors import BadFile, UserError, placed, suggest
 from ..base.files import Fields, only, require_kind
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..base.units import exact, parse_bytes, parse_microseconds
-from .composites import COMPOSITES, composed
 from .ranks_text import ranks_or_axes
+from .reshard import resharding
 from .workload import (
     COLLECTIVES,
     Forwarders,
@@ -39,8 +41,7 @@ LARGEST_AXIS = 1 << 20
 Axes = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Frozen):
     """An operation as a file states it; ``axes``: the names in the place of its group."""
 
     operation: Callable[[tuple[int, ...]], WorkloadOperation]
@@ -93,28 +94,10 @@ def load(data: Any, where: str, unnamed: str = "workload") -> Workload:
     return placed(build, where)
 
 
-Made = TypeVar("Made")
-
-
-def placed(build: Callable[[], Made], where: str) -> Made:
-    """Return what a function builds; its errors get the place in the file.
-
-    Raises:
-        BadFile: it raised a UserError.
-    """
-    try:
-        return build()
-    except BadFile:
-        raise
-    except UserError as error:
-        raise BadFile(error.message, where=where, hint=error.hint) from None
-
-
 # --- one operation of a JSON file -----------------------------------------------------------------
 
 
 def _entries(row: Any, where: str) -> list[_Entry]:
-    """Return the operation of a row, or those that a composite stands for."""
     if isinstance(row, dict) and row.get("kind") in COMPOSITES:
         where = f"{where} {row.get('name')!r}"
         return [_entry(one, where) for one in placed(lambda: composed(row, where), where)]
@@ -136,7 +119,10 @@ def _entry(row: Any, where: str) -> _Entry:
     axes: tuple[str, ...] = ()
     if kind == WorkKind.COMPUTE:
         given["ranks"] = _ranks(fields.get("ranks", (list, str), []), "ranks", where)[0]
-        given["us"] = _time(_duration(fields, where), "us", where)
+        us = fields.get("us", (int, float, str, type(None)), None)
+        if us is None:
+            raise BadFile("a computation without a duration", where=where, hint='"us": 700')
+        given["us"] = _time(us, "us", where)
     elif kind == WorkKind.LOAD:
         loads = fields.get("us", dict)
         given["loads"] = tuple((key, _time(value, key, where)) for key, value in loads.items())
@@ -157,16 +143,7 @@ def _entry(row: Any, where: str) -> _Entry:
     return _Entry(lambda _: made, name, where)
 
 
-def _duration(fields: Fields, where: str) -> Any:
-    """Return the duration of a computation; a missing one is told in words."""
-    us = fields.get("us", (int, float, str, type(None)), None)
-    if us is None:
-        raise BadFile("a computation without a duration", where=where, hint='"us": 700')
-    return us
-
-
 def _group(kind: str, fields: Fields, where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks of a collective or a transfer, or the axes that stand for them."""
     if kind == WorkKind.TRANSFER:
         return (fields.get("src", int), fields.get("dst", int)), ()
     return _ranks(fields.get("group", (list, str)), "group", where)
@@ -219,7 +196,6 @@ def _time(value: Any, what: str, where: str) -> Fraction | None:
 
 
 def _names(value: list[Any] | str, key: str, where: str) -> tuple[str, ...]:
-    """Return a name or a list of names."""
     listed = [value] if isinstance(value, str) else value
     if not only(listed, str):
         raise BadFile(f"{key!r} must hold names of operations", where=where)
@@ -251,7 +227,6 @@ def _axes(data: Mapping[str, Any], where: str) -> Axes:
 
 
 def _expanded(entries: Sequence[_Entry], axes: Axes) -> tuple[WorkloadOperation, ...]:
-    """Return the operations, with one for each group of an axis."""
     made: dict[str, list[WorkloadOperation]] = {}
     everyone = math.prod(size for _, size in axes)
     require_size(len(entries), everyone * sum(1 for entry in entries if entry.axes))
@@ -289,7 +264,6 @@ def _for_groups(entry: _Entry, axes: Axes) -> list[WorkloadOperation]:
 def _sharing(
     made: Mapping[str, Sequence[WorkloadOperation]], name: str, one: WorkloadOperation
 ) -> list[str]:
-    """Return the operations that a name stands for and that share a rank with another, or all."""
     several = made.get(name)
     if several is None or len(several) == 1:
         return [several[0].name if several else name]
@@ -300,18 +274,7 @@ def _sharing(
 
 # --- CSV ------------------------------------------------------------------------------------------
 
-CSV_COLUMNS = (
-    "name",
-    "class",
-    "kind",
-    "group",
-    "size",
-    "after",
-    "duration",
-    "priority",
-    "period",
-    "relays",
-)
+CSV_COLUMNS = "name class kind group size after duration priority period relays".split()
 
 
 def looks_like_csv(text: str) -> bool:
@@ -428,7 +391,7 @@ def _csv_number(text: str, where: str) -> Fraction:
 
 
 def _csv_time(text: str, where: str) -> Fraction:
-    """Return a time with a unit, or a number of µs."""
+    """Return µs of a number, or of a text with a unit."""
     if re.search(r"[A-Za-zµμ]", text.rstrip("eE")) and not re.fullmatch(r"[\d.]+[eE][\d+-]+", text):
         return placed(lambda: parse_microseconds(text), where)
     return _csv_number(text, where)
@@ -443,3 +406,131 @@ def _csv_loads(text: str, where: str) -> dict[str, str]:
             raise BadFile(f"{word[:40]!r} is not a load", where=where, hint="nic=960 nvlink=10")
         found[name] = str(_csv_time(us, where))
     return found
+
+
+# --- composites -----------------------------------------------------------------------------------
+# Demands that are stated shortly and stand for others: in files of workloads.
+#
+# * ``reshard``: ``from`` and ``to`` (:mod:`.reshard`), ``bytes`` of the whole tensor; a multicast.
+# * ``neighbours``: ``grid``, ``wrap``, ``bytes`` for each neighbour: each rank of a grid sends to
+#   the next ones along each dimension (halo exchange); an alltoallv.
+# * ``sparse_allreduce``: ``bytes`` of the dense vector, ``density`` of what is not zero on a rank,
+#   ``element`` and ``index`` bytes. Either each rank sends its non-zeros to all (``gather``: a
+#   multicast), or each sums a part, an alltoallv, and hands it on, a multicast (``split``), or all
+#   is dense, an allreduce; ``form`` says which, else the one that moves the least does.
+
+COMPOSITES = ("reshard", "neighbours", "sparse_allreduce")
+
+COMMON = ("class", "after", "priority", "due_us", "relays")
+"""What an operation of any kind may have."""
+
+
+def composed(row: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Return the rows of plain operations that a row stands for; others stand for themselves.
+
+    The last one has its name.
+
+    Raises:
+        BadFile: a key that is missing, unknown, or of a wrong type; UserError: a wrong value.
+    """
+    fields = Fields(row, where)
+    kind = fields.get("kind", str)
+    name = fields.get("name", str)
+    common = {key: row[key] for key in COMMON if key in row}
+    for key in COMMON:
+        fields.get(key, object, None)
+    size = _bytes(fields)
+    if kind == "reshard":
+        source, target = fields.get("from", str), fields.get("to", str)
+        shards = resharding(source, target, size)
+        made = [_multicast([(s.holders, s.receivers, s.bytes) for s in shards])]
+    elif kind == "neighbours":
+        made = [_neighbours(fields, size, where)]
+    else:
+        made = _sparse(fields, size, where)
+    fields.finish(ignore=())
+    names = [f"{name}.{i}" for i in range(len(made) - 1)] + [name]
+    rows = [{"name": n, **common, **one} for n, one in zip(names, made, strict=True)]
+    for before, one in pairwise(rows):
+        one["after"] = [before["name"]]
+    return rows
+
+
+def _bytes(fields: Fields) -> int:
+    size = fields.get("bytes", (int, str))
+    found = parse_bytes(size) if isinstance(size, str) else size
+    if not 0 < found <= 1 << 60:
+        raise UserError(f"'bytes' must be a positive size, not {size}")
+    return found
+
+
+def _multicast(shards: list[tuple[tuple[int, ...], tuple[int, ...], int]]) -> dict[str, Any]:
+    rows = [{"holders": list(h), "receivers": list(r), "bytes": size} for h, r, size in shards]
+    return {"kind": "multicast", "shards": rows}
+
+
+def _ranks_of_group(fields: Fields, where: str) -> tuple[int, ...]:
+    value = fields.get("group", (list, str))
+    ranks = ranks_or_axes(value, where)[0] if isinstance(value, str) else tuple(value)
+    if not ranks or any(type(v) is not int for v in ranks):
+        raise UserError("'group' must hold ranks here", hint='"group": "0..15"')
+    return ranks
+
+
+def _neighbours(fields: Fields, size: int, where: str) -> dict[str, Any]:
+    group = _ranks_of_group(fields, where)
+    grid = fields.integers("grid", [len(group)])
+    wrap = fields.get("wrap", bool, False)
+    if min(grid, default=0) < 1 or prod(grid) != len(group):
+        raise UserError(f"a grid of {' x '.join(map(str, grid))} is not {len(group)} ranks")
+    place = {at: i for i, at in enumerate(product(*map(range, grid)))}
+    matrix = [[0] * len(group) for _ in group]
+    for at, i in place.items():
+        for axis, length in enumerate(grid):
+            for step in (-1, 1):
+                other = at[axis] + step
+                if wrap:
+                    other %= length
+                j = place.get((*at[:axis], other, *at[axis + 1 :]))
+                if j is not None and j != i:
+                    matrix[i][j] += size
+    return {"kind": "alltoallv", "group": list(group), "matrix": matrix}
+
+
+def _sparse(fields: Fields, size: int, where: str) -> list[dict[str, Any]]:
+    group = _ranks_of_group(fields, where)
+    density = exact(fields.get("density", (int, float, str)), "the density")
+    element, index = fields.get("element", int, 4), fields.get("index", int, 4)
+    form = fields.get("form", str, "")
+    if not 0 < density <= 1:
+        raise UserError(f"a density is above 0 and at most 1, not {float(density):g}")
+    if element < 1 or index < 0 or size % element:
+        raise UserError(f"{size} bytes are not elements of {element}, with an index of {index}")
+    n = len(group)
+    some = _non_zeros(density, size // element) * (element + index)
+    part = -(-some // n)
+    union = _non_zeros(1 - (1 - density) ** n, -(-size // element // n)) * (element + index)
+    forms = {
+        "gather": [_multicast([((v,), _others(group, v), some) for v in group])],
+        "split": [
+            {
+                "kind": "alltoallv",
+                "group": list(group),
+                "matrix": [[part * (i != j) for j in range(n)] for i in range(n)],
+            },
+            _multicast([((v,), _others(group, v), union) for v in group]),
+        ],
+        "dense": [{"kind": "allreduce", "group": list(group), "bytes": size}],
+    }
+    moved = {"gather": n * some, "split": n * (part + union), "dense": 2 * size}
+    if form and form not in forms:
+        raise UserError(f"unknown form {form[:40]!r}", hint=" or ".join(forms))
+    return forms[form or min(moved, key=moved.__getitem__)]
+
+
+def _others(group: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return tuple(v for v in group if v != rank)
+
+
+def _non_zeros(density: Fraction, elements: int) -> int:
+    return max(1, ceil(density * elements))

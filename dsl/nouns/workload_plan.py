@@ -11,13 +11,13 @@ from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
-from ..base.errors import BadFile
+from ..base.errors import BadFile, placed
 from ..base.files import SCHEMA, Fields, only, require_kind
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen, dataclass
+from ..base.record import Key, Record, plain
 from ..base.units import exact
-from .workload import Workload, exact_json
+from .workload import Workload
 from .workload_file import load as load_workload
-from .workload_file import placed
 
 KIND = "plan"
 
@@ -34,16 +34,14 @@ class PlanPiece:
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
-class OperationCost:
+class OperationCost(Frozen):
     """µs of an operation alone on the machine, and µs for which it occupies resources."""
 
     us: Fraction
     loads: tuple[tuple[str, Fraction], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanProofStep:
+class PlanProofStep(Frozen):
     """A step of the bound's certificate; times in µs, operations and resources by name.
 
     At least ``us`` pass until ``task`` may start (``side`` head), after its end (tail), or until
@@ -62,22 +60,11 @@ class PlanProofStep:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a file; empty parts are left out."""
-        data: dict[str, Any] = {"side": self.side, "us": exact_json(self.us)}
-        if self.task:
-            data["task"] = self.task
-        if self.path:
-            data["path"] = list(self.path)
-        if self.resource:
-            data |= {"resource": self.resource, "tasks": list(self.tasks)}
-        if self.head:
-            data["head_us"] = exact_json(self.head)
-        if self.tail:
-            data["tail_us"] = exact_json(self.tail)
-        return data
+        data = _STEP.write(self)
+        return data | ({"tasks": list(self.tasks)} if self.resource else {})
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTimes:
+class PlanTimes(Frozen):
     """µs under other ways of sharing.
 
     Attributes:
@@ -94,8 +81,7 @@ class PlanTimes:
     queue: float
 
 
-@dataclass(frozen=True)
-class WorkloadPlan:
+class WorkloadPlan(Frozen):
     """A plan.
 
     Attributes:
@@ -168,27 +154,15 @@ class WorkloadPlan:
             "schema": SCHEMA,
             "workload": self.workload.to_json(),
             "machine": self.machine,
-            "costs": {
-                name: {
-                    "us": exact_json(cost.us),
-                    "loads": {resource: exact_json(us) for resource, us in cost.loads},
-                }
-                for name, cost in self.costs.items()
-            },
+            "costs": {name: _COST.write(cost) for name, cost in self.costs.items()},
             "order": list(self.order),
             "pieces": [[one.operation, one.start, one.end, one.rate] for one in self.pieces],
             "launches": [list(one) for one in self.launches()],
             "bound": {
-                "us": exact_json(self.bound_us),
+                "us": plain(self.bound_us),
                 "steps": [step.to_json() for step in self.proof],
             },
-            "times": {
-                "alone_us": self.times.alone,
-                "sequence_us": self.times.sequence,
-                "together_us": self.times.together,
-                "fair_us": self.times.fair,
-                "queue_us": self.times.queue,
-            },
+            "times": _TIMES.write(self.times),
             "late_us": self.late_us,
             "remarks": list(self.remarks),
         }
@@ -207,7 +181,7 @@ def load(data: Any, where: str) -> WorkloadPlan:
     fields = Fields(data, where)
     workload = load_workload(fields.get("workload", dict), f"{where}: workload")
     bound = Fields(fields.get("bound", dict), f"{where}: bound")
-    times = Fields(fields.get("times", dict), f"{where}: times")
+    times = _TIMES.read(fields.get("times", dict), f"{where}: times")
     launches = fields.get("launches", list)
     remarks = fields.get("remarks", list, [])
     if not only(remarks, str):
@@ -220,22 +194,17 @@ def load(data: Any, where: str) -> WorkloadPlan:
             _piece(row, len(workload.operations), f"{where}: pieces[{at}]")
             for at, row in enumerate(fields.get("pieces", list))
         ),
-        _exact(bound.get("us", (int, str)), where),
-        tuple(_step(one, f"{where}: bound") for one in bound.get("steps", list)),
-        PlanTimes(
-            *(
-                float(times.get(f"{name}_us", (int, float)))
-                for name in ("alone", "sequence", "together", "fair", "queue")
-            )
-        ),
+        _exact(bound.get("us", (int, str)), "us", where),
+        tuple(_STEP.read(one, f"{where}: bound") for one in bound.get("steps", list)),
+        times,
         {
-            name: _cost(one, f"{where}: costs: {name}")
+            name: _COST.read(one, f"{where}: costs: {name}")
             for name, one in fields.get("costs", dict, {}).items()
         },
         float(fields.get("late_us", (int, float), 0.0)),
         tuple(remarks),
     )
-    for part in (fields, bound, times):
+    for part in (fields, bound):
         part.finish()
     if launches != [list(one) for one in plan.launches()]:
         raise BadFile("'launches' is not the order in which the pieces start", where=where)
@@ -257,39 +226,50 @@ def _piece(row: Any, operations: int, where: str) -> PlanPiece:
     return PlanPiece(at, float(start), float(end), float(rate))
 
 
-def _cost(data: Any, where: str) -> OperationCost:
-    fields = Fields(data, where)
-    us = _exact(fields.get("us", (int, str)), where)
-    loads = fields.get("loads", dict)
-    fields.finish(ignore=())
-    return OperationCost(us, tuple((name, _exact(x, where)) for name, x in loads.items()))
-
-
-def _step(data: Any, where: str) -> PlanProofStep:
-    fields = Fields(data, where)
-    side = fields.get("side", str)
+def _side(side: str, key: str, where: str) -> str:
     if side not in SIDES:
         raise BadFile(f"unknown side {side!r}", where=where)
-    lists = {key: fields.get(key, list, []) for key in ("path", "tasks")}
-    for key, values in lists.items():
-        if not only(values, str):
-            raise BadFile(f"{key!r} must hold names", where=where)
-    step = PlanProofStep(
-        side,
-        _exact(fields.get("us", (int, str)), where),
-        fields.get("task", str, ""),
-        tuple(lists["path"]),
-        fields.get("resource", str, ""),
-        _exact(fields.get("head_us", (int, str), 0), where),
-        _exact(fields.get("tail_us", (int, str), 0), where),
-        tuple(lists["tasks"]),
-    )
-    fields.finish(ignore=())
-    return step
+    return side
 
 
-def _exact(value: Any, where: str) -> Fraction:
+def _named(values: list[Any], key: str, where: str) -> tuple[str, ...]:
+    if not only(values, str):
+        raise BadFile(f"{key!r} must hold names", where=where)
+    return tuple(values)
+
+
+def _exact(value: Any, key: str, where: str) -> Fraction:
     number = placed(lambda: exact(value, "a time"), where)
     if number < 0:
         raise BadFile(f"a negative time, {number}", where=where)
     return number
+
+
+_US, _NONE = Key((int, str), read=_exact), Fraction(0)
+_STEP = Record(
+    PlanProofStep,
+    side=Key(str, read=_side),
+    us=_US,
+    task=Key(str, "", unless=""),
+    path=Key(list, [], _named, unless=()),
+    resource=Key(str, "", unless=""),
+    tasks=Key(list, [], _named, unless=()),
+    head_us=Key((int, str), 0, _exact, field="head", unless=_NONE),
+    tail_us=Key((int, str), 0, _exact, field="tail", unless=_NONE),
+)
+_COST = Record(
+    OperationCost,
+    us=_US,
+    loads=Key(
+        dict,
+        read=lambda some, key, where: tuple((n, _exact(x, key, where)) for n, x in some.items()),
+        write=lambda loads: plain(dict(loads)),
+    ),
+)
+_TIMES = Record(
+    PlanTimes,
+    **{
+        f"{name}_us": Key((int, float), read=lambda us, *_: float(us), field=name)
+        for name in ("alone", "sequence", "together", "fair", "queue")
+    },
+)

@@ -13,14 +13,13 @@ from typing import TypeVar
 import numpy as np
 
 from ..base.arrays import Ints, Ints32, distinct_values
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 
 Permutation = Ints32 | Ints
 Some = TypeVar("Some", Ints32, Ints)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class Group(Frozen, eq=False):
     """A group; ``elements`` has shape (order, points), identity first; points begin with ranks."""
 
     ranks: int

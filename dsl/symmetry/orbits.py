@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..base.arrays import Ints, Ints32
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..nouns.topology import Topology
 from .detect import LIMIT, search
 from .groups import Group, spread, trivial
@@ -21,8 +21,7 @@ from .structure import structure_of
 from .symmetry import extended
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Orbits:
+class Orbits(Frozen, eq=False):
     """A verified group of symmetries that acts semiregularly on the ranks, and its orbits.
 
     ``images`` (order, nodes) and ``row_images`` (order, links + resources) are the images of nodes

@@ -13,12 +13,11 @@ import numpy as np
 
 from ..base.arrays import Ints, Ints32, Words
 from ..base.kept import kept
-from ..base.lazy_dataclass import dataclass
+from ..base.lazy_dataclass import Frozen
 from ..nouns.topology import Topology
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Structure:
+class Structure(Frozen, eq=False):
     """Nodes, links and resources with a class number each, equal for equal kinds.
 
     ``ends`` is (links, 2); ``held`` lists (resource, link) pairs, shape (pairs, 2); ``order`` sorts
@@ -127,7 +126,6 @@ def scrambled(values: Words) -> Words:
 
 
 def _set_hash(owner: Ints, members: Ints, count: int) -> Words:
-    """Return an order-independent hash of each owner's set of members."""
     sums = np.zeros(count, np.uint64)
     np.add.at(sums, owner, scrambled(members.astype(np.uint64) + np.uint64(1)))
     return sums

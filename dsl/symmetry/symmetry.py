@@ -210,14 +210,17 @@ def is_semiregular(elements: Iterable[Moved], ranks: int) -> bool:
     return True
 
 
-def guess(topology: Topology) -> tuple[Image, ...]:
+def guess(topology: Topology, most: int = GUESSED) -> tuple[Image, ...]:
     """Return generators of a semiregular group, found among rotations, bit flips and mirror images.
 
     Importers declare them for machines that they read. Only the symmetries of usual GPU numberings
-    are found. Cost: some hundred candidates, most of them refuted by one comparison.
+    are found, and none of a machine of more than ``most`` GPUs. Cost: some hundred candidates, most
+    of them refuted by one comparison.
     """
-    made = structure_of(topology)
     n = topology.ranks
+    if n > most:
+        return ()
+    made = structure_of(topology)
     if multiple(stable(made)[:n]) == 1:
         return ()  # some rank is alone in its class
     generators: list[Ints] = []

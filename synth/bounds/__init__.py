@@ -1,9 +1,8 @@
 """Lower bounds on what any schedule can do, each with a certificate to check by hand.
 
 One file per argument: paths (:mod:`.distance`), cuts (:mod:`.cut`), link prices (:mod:`.flow`),
-partitions (:mod:`.partition`), trees (:mod:`.tree_prices`), latency before and after a cut
-(:mod:`.composite`), pairs served in time (:mod:`.reach`); what trees attain for allreduce is in
-:mod:`.trees`.
+partitions (:mod:`.partition`), trees (both in :mod:`.trees`), latency before and after a cut
+(:mod:`.composite`), pairs served in time (:mod:`.reach`).
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
@@ -19,15 +18,15 @@ T >= 0.75·M / (50 GB/s), that is 15 ps per byte of M
 
 from __future__ import annotations
 
-from .bounds import ROOTED, Bounds, RootedBound, binding, bounds, lower_bound_us
+from .bounds import ROOTED, BandwidthBound, Bounds, binding, bounds, lower_bound_us
 from .composite import Composite
-from .tree_prices import tree_prices
+from .trees import tree_prices
 
 __all__ = [
     "ROOTED",
+    "BandwidthBound",
     "Bounds",
     "Composite",
-    "RootedBound",
     "binding",
     "bounds",
     "lower_bound_us",

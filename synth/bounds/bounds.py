@@ -12,39 +12,26 @@ from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import count
+from weft.dsl.base.tables import count, rounded
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
 from ..steiner.packing import cast_packing
-from . import distance, report
-from .cast_partition import cast_partition
-from .composite import Composite, Wants, always, average, envelope, of_cut
-from .cut import CutFinder, NodeCut, best_cut, best_of, host_cuts
-from .demand import ClassDemand, copying_demand, is_allreduce, wanted_items
+from . import distance
+from .composite import Composite, Wants, envelope, of_cut, sides, waiting
+from .cut import CutFinder, Mix, NodeCut, best_cut, best_mix, best_of, host_cuts
+from .demand import ClassDemand, copying_demand, is_allreduce, representatives, wanted_items
 from .effort import BOUND_EFFORT, BoundEffort
-from .flow import best_prices, level_sets
-from .mix import best_mix
+from .flow import best_prices, level_sets, orbit_prices
 from .network import MaxFlow, network
-from .orbit_prices import orbit_prices
-from .partition import best_partition, least_cut, plain_partition
-from .rank_orbits import representatives
+from .partition import best_partition, cast_partition, least_cut, plain_partition
 from .reach import SIZES, Reach, reaches
-from .sides import sides
 from .trees import tree_time
-from .windows import Lengths
+from .words import BandwidthBound, carried, listed, price_words, prices_of
 
 ROOTED = "schedules that bring every byte to one place and spread it from there"
-
-
-@dataclass(frozen=True, slots=True)
-class RootedBound:
-    """T/M in µs per byte that no schedule of the kind :data:`ROOTED` is below, and why."""
-
-    us_per_byte: Fraction
-    certificate: Certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +64,7 @@ class Bounds:
     remark: str = ""
     composite: tuple[Composite, ...] = ()
     reach: tuple[Reach, ...] = ()
-    rooted: RootedBound | None = None
+    rooted: BandwidthBound | None = None
 
     def __repr__(self) -> str:
         algbw = "" if self.algbw_GBps is None else f", {float(self.algbw_GBps):.4g} GB/s at most"
@@ -117,7 +104,7 @@ class Bounds:
         def certificate(one: Certificate) -> dict[str, Any]:
             return {"kind": one.kind, "text": one.text, "data": one.data}
 
-        def rooted(one: RootedBound) -> dict[str, Any]:
+        def rooted(one: BandwidthBound) -> dict[str, Any]:
             return {
                 "holds_for": ROOTED,
                 "seconds_per_byte": str(one.us_per_byte / 10**6),
@@ -165,10 +152,9 @@ def fewest_steps(topology: Topology, collective: Collective) -> int:
         BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
     """
     _require_same_ranks(topology, collective)
-    whole = collective.plain() if collective.sizes else collective
-    needs = distance.required_matrix(whole, copying_demand(whole))
-    orbits = representatives(topology, BOUND_EFFORT.few_ranks)
-    path = distance.step_path(topology, needs, orbits)
+    question = _Question.of(topology, collective, BOUND_EFFORT)
+    needs = distance.required_matrix(question.collective, question.demand)
+    path = distance.step_path(topology, needs, question.speakers)
     return 0 if path is None else int(path.length)
 
 
@@ -198,11 +184,9 @@ def bounds(
         BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
     """
     _require_same_ranks(topology, collective)
-    if collective.sizes:
-        collective = collective.plain()
-    demand = copying_demand(collective)
-    needs = distance.required_matrix(collective, demand)
-    speakers = representatives(topology, effort.few_ranks)
+    question = _Question.of(topology, collective, effort)
+    collective, speakers = question.collective, question.speakers
+    needs = distance.required_matrix(collective, question.demand)
     latency = distance.latency_path(topology, needs, speakers)
     steps = distance.step_path(topology, needs, speakers)
     flow = bandwidth_bound(topology, collective, effort)
@@ -214,11 +198,11 @@ def bounds(
         flow.us_per_byte,
         rounds,
         flow.certificate,
-        report.path_certificate(topology, latency, "µs"),
-        report.path_certificate(topology, steps, "hops"),
+        distance.path_certificate(topology, latency, "µs"),
+        distance.path_certificate(topology, steps, "hops"),
         flow.attainable,
         flow.remark,
-        _composites(topology, collective, demand, latency, flow, speakers, effort),
+        question.composites(latency, flow),
         rooted=flow.rooted,
     )
     if latency is None or not latency.length or not flow.us_per_byte:
@@ -236,189 +220,277 @@ def _require_same_ranks(topology: Topology, collective: Collective) -> None:
         )
 
 
-def _composites(
-    topology: Topology,
-    collective: Collective,
-    demand: ClassDemand | None,
-    farthest: distance.Path | None,
-    flow: BandwidthBound,
-    speakers: Ints,
-    effort: BoundEffort,
-) -> tuple[Composite, ...]:
-    """Composite bounds: latency added to the bandwidth bound and to cuts near ranks and hosts."""
-    if farthest is None or not farthest.length or not flow.us_per_byte:
-        return ()
-    latency = farthest.length
-    lengths = Lengths.of(topology)
-    found = [waiting(topology, lengths, flow.certificate, latency, flow.us_per_byte)]
-    ends = (farthest.nodes[0], farthest.nodes[-1])
-    given = flow.certificate.data.get("inside")
-    for wants in _wants(collective, demand):
-        machine = topology.reversed() if wants.backwards else topology
-        turned = lengths.turned() if wants.backwards else lengths
-        for inside in sides(topology, ends, given, speakers, effort.side_ranks):
-            side = ~inside if wants.backwards else inside
-            for us, line in of_cut(machine, turned, side, wants, latency, effort):
-                slope = _per_byte(collective, line.time)
-                shown = line.turned()
-                found.append(
-                    Composite(
-                        us,
-                        slope,
-                        report.line_certificate(
-                            topology, shown, collective.message_chunks, us, slope
-                        ),
-                    )
-                )
-    return envelope((one for one in found if one.us), latency, flow.us_per_byte)
-
-
-def _wants(collective: Collective, demand: ClassDemand | None) -> list[Wants]:
-    if demand is not None:
-        return [Wants.of(demand)]
-    if is_allreduce(collective):
-        n, chunks = collective.ranks, collective.chunks
-        return [Wants.of_sums(n, chunks, way) for way in (False, True)]
-    return []
-
-
-def waiting(
-    topology: Topology,
-    lengths: Lengths,
-    certificate: Certificate,
-    latency: Fraction,
-    us_per_byte: Fraction,
-) -> Composite:
-    """The bandwidth bound with the α of the transfers over its links."""
-    rows = certificate.data.get("cover") or certificate.data["prices"]
-    cover = [(int(row), Fraction(times)) for row, times in rows]
-    waits = always(topology, lengths, [row for row, _ in cover], latency)
-    us = average(topology, cover, waits, lengths.unit)
-    shown = [int(x) * lengths.unit for x in waits]
-    return Composite(
-        us, us_per_byte, report.waiting_certificate(certificate, shown, us, us_per_byte)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class BandwidthBound:
-    """The parts of :class:`Bounds` that are of bandwidth."""
-
-    us_per_byte: Fraction
-    certificate: Certificate
-    attainable: Fraction | None = None
-    remark: str = ""
-    rooted: RootedBound | None = None
-
-
-_NOTHING = BandwidthBound(
-    Fraction(0), Certificate("none", "nothing must move"), Fraction(0), "nothing must move"
-)
-
-
 @kept()
 def bandwidth_bound(
     topology: Topology, collective: Collective, effort: BoundEffort = BOUND_EFFORT
 ) -> BandwidthBound:
     """Return the bandwidth bound of a collective in one size of chunks, and no other."""
-    plain = collective.plain() if collective.sizes else collective
-    speakers = representatives(topology, effort.few_ranks)
-    return _bandwidth(topology, plain, copying_demand(plain), speakers, effort)
+    return _Question.of(topology, collective, effort).bandwidth()
 
 
-def _bandwidth(
-    topology: Topology,
-    collective: Collective,
-    demand: ClassDemand | None,
-    speakers: Ints,
-    effort: BoundEffort,
-) -> BandwidthBound:
-    if demand is not None:
-        found = _copying(topology, collective, demand, speakers, effort)
-        alike = demand.unicast or (demand.spread and demand.everybody())
-        return found if alike or not demand.classes else _of_union(topology, collective, found)
-    if is_allreduce(collective):
-        return _allreduce(topology, collective, speakers, effort)
-    return _of_union(topology, collective, _any_cut(topology, collective, effort))
+_NOTHING = BandwidthBound(
+    Fraction(0), Certificate("none", "nothing must move"), Fraction(0), "nothing must move"
+)
+EDMONDS = "attained by packing trees (Edmonds 1973)"
 
 
-def _of_union(topology: Topology, collective: Collective, found: BandwidthBound) -> BandwidthBound:
-    """Return the bound of the trees and paths of all chunks together, where it is above ``found``.
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """A collective in one size of chunks on a machine.
 
-    Single cuts, and cuts combined, miss it by up to a third where collectives differ.
+    ``demand``: that of a copying or reducing collective; ``speakers``: a rank of every orbit;
+    ``backwards``: the demand is of the reversed machine.
     """
-    if found.us_per_byte == found.attainable:
-        return found
-    from ..joint.union import joint_union  # the joint bound takes 25 ms to load
 
-    union = joint_union(topology, collective)
-    if union is None:
-        return found
-    value = union.joint.us / collective.message_chunks
-    if value <= found.us_per_byte:
-        return found
-    certificate = report.union_certificate(topology, union, collective.message_chunks, value)
-    return BandwidthBound(value, certificate)
+    topology: Topology
+    collective: Collective
+    demand: ClassDemand | None
+    speakers: Ints
+    effort: BoundEffort
 
+    @staticmethod
+    def of(topology: Topology, collective: Collective, effort: BoundEffort) -> _Question:
+        plain = collective.plain() if collective.sizes else collective
+        speakers = representatives(topology, effort.few_ranks)
+        return _Question(topology, plain, copying_demand(plain), speakers, effort)
 
-def _copying(
-    topology: Topology,
-    collective: Collective,
-    demand: ClassDemand,
-    speakers: Ints,
-    effort: BoundEffort,
-) -> BandwidthBound:
-    """Copying collectives, and reducing ones as their duals."""
-    if not demand.classes:
-        return _NOTHING
-    if demand.unicast and len(demand.sinks()) > 1 == len(demand.sources()):
-        demand = demand.reversed()  # scatter: a gather on the reversed machine
-    machine = topology.reversed() if demand.backwards else topology
-    found = best_cut(machine, demand, speakers)
-    attained = _attained_by_trees(topology, demand)
-    if (demand.spread or len(demand.sinks()) == 1) and (attained or not topology.resources):
-        return _of_cut(topology, collective, found, demand.backwards, attained)
-    from_sources = _seen_from_sources(machine, demand, speakers)
-    near_hosts = host_cuts(machine, demand.across, effort.cut_ranks)
-    found = best_of(found, from_sources, *near_hosts)
-    if found is None:
-        return _NOTHING
-    if demand.unicast:
-        return _unicast(topology, collective, demand, found, effort)
-    return _mixed(topology, collective, demand, found, effort)
+    @property
+    def of_message(self) -> int:
+        return self.collective.message_chunks
 
+    def bandwidth(self) -> BandwidthBound:
+        """The bound of the arguments that apply."""
+        if self.demand is not None:
+            found = self._copying(self.demand)
+            alike = self.demand.unicast or (self.demand.spread and self.demand.everybody())
+            return found if alike or not self.demand.classes else self._of_union(found)
+        if is_allreduce(self.collective):
+            return self._allreduce()
+        return self._of_union(self._any_cut())
 
-def _seen_from_sources(machine: Topology, demand: ClassDemand, speakers: Ints) -> NodeCut | None:
-    """A cut near a source: the best of the reversed problem, judged in this one.
+    def _of(self, found: NodeCut | Mix | None, backwards: bool, why: str = "") -> BandwidthBound:
+        """The bound of cuts on the machine, or on the reversed one; ``why`` it is attained."""
+        if found is None:
+            return _NOTHING
+        bound = (found.turned() if backwards else found).bound(self.topology, self.of_message)
+        return replace(bound, attainable=bound.us_per_byte if why else None, remark=why)
 
-    With several holders of a chunk there is no reversed problem: any of them may send it.
-    """
-    if len(demand.holders) > demand.classes:
-        return None
-    found = best_cut(machine.reversed(), demand.reversed(), speakers)
-    return None if found is None else CutFinder.of(machine, demand.across).cut(~found.inside)
+    def _of_union(self, found: BandwidthBound) -> BandwidthBound:
+        """The bound of the trees and paths of all chunks together, where it is above ``found``.
 
+        Single cuts, and cuts combined, miss it by up to a third where collectives differ.
+        """
+        if found.us_per_byte == found.attainable:
+            return found
+        from ..joint.union import joint_union  # the joint bound takes 25 ms to load
 
-def _mixed(
-    topology: Topology,
-    collective: Collective,
-    demand: ClassDemand,
-    cut: NodeCut,
-    effort: BoundEffort,
-) -> BandwidthBound:
-    """Bound of several cuts together, where a single cut may not be the best bound."""
-    machine = topology.reversed() if demand.backwards else topology
-    mix = best_mix(machine, demand, [cut], effort)
-    if mix is None or mix.time < cut.time:
-        return _of_cut(topology, collective, cut, demand.backwards, "")
-    trees = "attained by packing trees (Edmonds 1973)"
-    remark = trees if mix.complete and _edmonds(topology, demand) else ""
-    if mix.time == cut.time:
-        return _of_cut(topology, collective, cut, demand.backwards, remark)
-    value = _per_byte(collective, mix.time)
-    shown = mix.turned() if demand.backwards else mix
-    certificate = report.mix_certificate(topology, shown, collective.message_chunks, value)
-    return BandwidthBound(value, certificate, value if remark else None, remark)
+        union = joint_union(self.topology, self.collective)
+        if union is None:
+            return found
+        joint, priced = union.joint, prices_of(union.joint.prices)
+        each = zip(joint.demands, joint.proof.costs, strict=True)
+        costs = [(one.name, cost) for one, cost in each if cost]
+        spent, worth = sum((cost for _, cost in costs), Fraction(0)), joint.proof.worth
+        text = (
+            f"Price {price_words(self.topology, priced)}. The cheapest trees and paths of all "
+            f"chunks cost {rounded(spent)} or more "
+            f"({listed([f'{name} {rounded(cost)}' for name, cost in costs])}; M is "
+            f"{count(self.of_message, 'chunk')}); price times bandwidth adds up to "
+            f"{rounded(worth)} GB/s"
+        )
+        data = {
+            "prices": priced,
+            "costs": [[name, str(cost)] for name, cost in costs],
+            "spent": str(spent),
+            "worth_GBps": str(worth),
+        }
+        larger = carried("union", text, spent, worth, self.of_message, data)
+        return larger if larger.us_per_byte > found.us_per_byte else found
+
+    def _copying(self, demand: ClassDemand) -> BandwidthBound:
+        if not demand.classes:
+            return _NOTHING
+        if demand.unicast and len(demand.sinks()) > 1 == len(demand.sources()):
+            demand = demand.reversed()  # scatter: a gather on the reversed machine
+        topology, effort = self.topology, self.effort
+        machine = topology.reversed() if demand.backwards else topology
+        cut = best_cut(machine, demand, self.speakers)
+        attained = _attained_by_trees(topology, demand)
+        if (demand.spread or len(demand.sinks()) == 1) and (attained or not topology.resources):
+            return self._of(cut, demand.backwards, attained)
+        finder = CutFinder.of(machine, demand.across)
+        if len(demand.holders) == demand.classes:
+            # Near a source: the best of the reversed problem, judged in this one. With several
+            # holders of a chunk there is none: any of them may send it.
+            near = best_cut(machine.reversed(), demand.reversed(), self.speakers)
+            cut = best_of(cut, None if near is None else finder.cut(~near.inside))
+        cut = best_of(cut, *host_cuts(machine, demand.across, effort.cut_ranks))
+        if cut is None:
+            return _NOTHING
+        if demand.unicast:
+            return self._unicast(machine, demand, finder, cut)
+        mix = best_mix(machine, demand, [cut], effort)
+        if mix is None or mix.time < cut.time:
+            return self._of(cut, demand.backwards)
+        remark = EDMONDS if mix.complete and _edmonds(topology, demand) else ""
+        return self._of(cut if mix.time == cut.time else mix, demand.backwards, remark)
+
+    def _unicast(
+        self, machine: Topology, demand: ClassDemand, finder: CutFinder, cut: NodeCut
+    ) -> BandwidthBound:
+        """Alltoall: bound by prices; where a cut gives the same bound, it is the certificate."""
+        solved = best_prices(machine, demand, self.effort)
+        if solved is None:
+            trees = orbit_prices(machine, demand, self.effort)
+            if trees is None:
+                return self._of(cut, demand.backwards)
+            solved = trees.prices, trees.attained
+        prices, flow_time = solved
+        free = level_sets(machine, prices, self.effort.level_sources)
+        best = best_of(cut, *map(finder.cut, free))
+        if best is not None and best.time >= prices.time:
+            found = self._of(best, demand.backwards)
+        else:
+            found = prices.bound(self.topology, self.of_message)
+        if flow_time is None:
+            return found
+        attained = flow_time / (BYTES_PER_US_PER_GBPS * self.of_message)
+        return replace(
+            found, attainable=attained, remark="attained by a fractional multi-commodity flow"
+        )
+
+    def _allreduce(self) -> BandwidthBound:
+        """The larger bound of cut and partition; every chunk of the collective is one more
+        buffer."""
+        topology, chunks, of = self.topology, self.collective.chunks, self.of_message
+        if topology.ranks < 2:
+            return _NOTHING
+        composed = self._composed()
+        divided = host_cuts(
+            topology, lambda inside: int(inside.any() and not inside.all()), self.effort.cut_ranks
+        )
+        cut = best_of(*divided)
+        partition = plain_partition(topology, Fraction(0) if cut is None else cut.time)
+        if composed is None or composed not in (x.time for x in (cut, partition) if x):
+            # Nothing that composing attains meets them: all cuts and partitions count.
+            cut = least_cut(topology)
+            partition = None if cut is None else best_partition(topology, cut.time)
+        casts = cast_partition(topology)
+        others = [x.time for x in (cut, partition) if x is not None]
+        if casts is not None and casts.time > max(others, default=Fraction(0)):
+            plain = casts.bound(topology, of, chunks)
+        elif partition is not None:
+            plain = partition.bound(topology, of, chunks)
+        elif cut is None:
+            return _NOTHING
+        else:
+            plain = NodeCut(cut.inside, chunks, cut.crossing).bound(topology, of)
+        per_buffer = Fraction(chunks, BYTES_PER_US_PER_GBPS * of)
+        half = ClassDemand.of_allgather(topology.ranks)
+        if composed is not None and composed * per_buffer == plain.us_per_byte:
+            if _attained_by_trees(topology, half):
+                told = "attained by reduce_scatter and allgather, one after the other"
+                return replace(plain, attainable=plain.us_per_byte, remark=told)
+        if any(node.computes for node in topology.nodes):
+            return self._with_casts(plain)
+        trees = tree_time(topology, self.effort)
+        if trees is None:
+            return plain
+        value = trees * per_buffer
+        equal = " equal to the bound" if value == plain.us_per_byte else ""
+        told = f"attained by reducing to roots and broadcasting, shares by linear program{equal}"
+        return replace(plain, attainable=value, remark=told)
+
+    def _composed(self) -> Fraction | None:
+        """Buffers per GB/s of reduce_scatter, then allgather, by cuts; None where these are not
+        exact.
+
+        No cut gives a larger bound for allreduce: a set S of k of n ranks has a capacity out of it
+        of at least k / allgather and, for its complement, (n-k) / reduce_scatter.
+        """
+        topology = self.topology
+        if topology.resources:
+            return None
+        half = ClassDemand.of_allgather(topology.ranks)
+        both = [best_cut(x, half, self.speakers) for x in (topology, topology.reversed())]
+        forth, back = both
+        if forth is None or back is None:
+            return None
+        return (forth.time + back.time) / topology.ranks
+
+    def _with_casts(self, plain: BandwidthBound) -> BandwidthBound:
+        """The bound with the rate of the best trees through switches, and the proof of that."""
+        found = cast_packing(self.topology)
+        if found is None:
+            return plain
+        per_chunk = Fraction(self.collective.chunks, self.of_message)
+        value = found.us_per_byte * per_chunk
+        told = "attained by trees to roots and from them, switches on them copying and summing"
+        if value == plain.us_per_byte:
+            return replace(plain, attainable=value, remark=f"{told}, equal to the bound")
+        if found.proof is None:
+            return replace(plain, attainable=value, remark=told)
+        told += "; of all schedules that bring every byte to one place first none is quicker"
+        least, worth, priced = found.proof.least, found.proof.worth, prices_of(found.proof.prices)
+        text = (
+            f"Price {price_words(self.topology, priced)}. A tree to a root and one from it, with "
+            f"any switches on them that sum and copy, cost {least} or more; price times bandwidth "
+            f"adds up to {rounded(worth)} GB/s"
+        )
+        data = {
+            "prices": priced,
+            "least": least,
+            "worth_GBps": str(worth),
+            "share": str(per_chunk),
+        }
+        rooted = carried("rooted", text, least * per_chunk, worth, None, data)
+        return replace(plain, attainable=value, remark=told, rooted=rooted)
+
+    def _any_cut(self) -> BandwidthBound:
+        """Custom combining collectives: cuts of hosts, and minimum ones between required pairs."""
+        topology, effort = self.topology, self.effort
+        chunk, _, holder, dest = wanted_items(self.collective)
+        if not len(chunk):
+            return _NOTHING
+
+        def across(inside: Bools) -> int:
+            return len(distinct_values(chunk[inside[holder] & ~inside[dest]]))
+
+        finder, cuts = CutFinder.of(topology, across), host_cuts(topology, across, effort.cut_ranks)
+        pairs = np.unique(np.stack([holder, dest], axis=1), axis=0)[: effort.cut_pairs]
+        net = network(topology)
+        flow = MaxFlow(net, np.zeros((2, 0), np.int64), net.vertices)
+        flow.set(1, [])
+        near: list[NodeCut | None] = []
+        for src, dst in pairs.tolist():
+            flow.solve(src, dst)
+            near.append(finder.cut(flow.source_side()[: net.nodes]))
+        return self._of(best_of(*cuts, *near), backwards=False)
+
+    def composites(
+        self, farthest: distance.Path | None, flow: BandwidthBound
+    ) -> tuple[Composite, ...]:
+        """Latency added to the bandwidth bound and to cuts near ranks and hosts."""
+        topology, effort, collective = self.topology, self.effort, self.collective
+        if farthest is None or not farthest.length or not flow.us_per_byte:
+            return ()
+        latency = farthest.length
+        lengths = distance.Lengths.of(topology)
+        found = [waiting(topology, lengths, flow.certificate, latency, flow.us_per_byte)]
+        wanted = [] if self.demand is None else [Wants.of(self.demand)]
+        if not wanted and is_allreduce(collective):
+            n, chunks = collective.ranks, collective.chunks
+            wanted = [Wants.of_sums(n, chunks, way) for way in (False, True)]
+        ends = (farthest.nodes[0], farthest.nodes[-1])
+        given = flow.certificate.data.get("inside")
+        for wants in wanted:
+            machine = topology.reversed() if wants.backwards else topology
+            turned = lengths.turned() if wants.backwards else lengths
+            for inside in sides(topology, ends, given, self.speakers, effort.side_ranks):
+                side = ~inside if wants.backwards else inside
+                for us, line in of_cut(machine, turned, side, wants, latency, effort):
+                    found += [line.composite(topology, us, self.of_message)] if us else []
+        return envelope((one for one in found if one.us), latency, flow.us_per_byte)
 
 
 def _edmonds(topology: Topology, demand: ClassDemand) -> bool:
@@ -435,188 +507,14 @@ def _attained_by_trees(topology: Topology, demand: ClassDemand) -> str:
     if topology.resources or not demand.spread:
         return ""
     if _edmonds(topology, demand):
-        return "attained by packing trees (Edmonds 1973)"
+        return EDMONDS
     one_holder = len(demand.holders) == demand.classes
-    if demand.everybody() and one_holder and _eulerian(topology):
-        return "attained by packing trees: as much enters every node as leaves it (edge splitting)"
+    if demand.everybody() and one_holder:
+        surplus = [Fraction(0)] * len(topology.nodes)
+        for one in topology.links:
+            surplus[one.src] -= one.bandwidth
+            surplus[one.dst] += one.bandwidth
+        if not any(surplus):
+            edges = "as much enters every node as leaves it (edge splitting)"
+            return f"attained by packing trees: {edges}"
     return ""
-
-
-def _eulerian(topology: Topology) -> bool:
-    surplus = [Fraction(0)] * len(topology.nodes)
-    for one in topology.links:
-        surplus[one.src] -= one.bandwidth
-        surplus[one.dst] += one.bandwidth
-    return not any(surplus)
-
-
-def _per_byte(collective: Collective, chunks_per_GBps: Fraction) -> Fraction:
-    """Convert chunks per GB/s to µs per byte of M."""
-    return chunks_per_GBps / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
-
-
-def _of_cut(
-    topology: Topology, collective: Collective, cut: NodeCut | None, backwards: bool, attained: str
-) -> BandwidthBound:
-    if cut is None:
-        return _NOTHING
-    value = _per_byte(collective, cut.time)
-    shown = cut.turned() if backwards else cut
-    certificate = report.cut_certificate(topology, shown, collective.message_chunks, value)
-    return BandwidthBound(value, certificate, value if attained else None, attained)
-
-
-def _unicast(
-    topology: Topology,
-    collective: Collective,
-    demand: ClassDemand,
-    cut: NodeCut | None,
-    effort: BoundEffort,
-) -> BandwidthBound:
-    """Alltoall: bound by prices; where a cut gives the same bound, the cut is the certificate."""
-    machine = topology.reversed() if demand.backwards else topology
-    solved = best_prices(machine, demand, effort)
-    if solved is None:
-        trees = orbit_prices(machine, demand, effort)
-        if trees is None:
-            return _of_cut(topology, collective, cut, demand.backwards, "")
-        solved = trees.prices, trees.attained
-    prices, flow_time = solved
-    finder = CutFinder.of(machine, demand.across)
-    free = level_sets(machine, prices, effort.level_sources)
-    cut = best_of(cut, *map(finder.cut, free))
-    attained = None if flow_time is None else _per_byte(collective, flow_time)
-    remark = "" if attained is None else "attained by a fractional multi-commodity flow"
-    if cut is not None and cut.time >= prices.time:
-        found = _of_cut(topology, collective, cut, demand.backwards, "")
-    else:
-        value = _per_byte(collective, prices.time)
-        found = BandwidthBound(
-            value,
-            report.price_certificate(topology, prices, collective.message_chunks, value),
-        )
-    return BandwidthBound(found.us_per_byte, found.certificate, attained, remark)
-
-
-def _allreduce(
-    topology: Topology, collective: Collective, speakers: Ints, effort: BoundEffort
-) -> BandwidthBound:
-    """The larger bound of cut and partition; every chunk of the collective is one more buffer."""
-    if topology.ranks < 2:
-        return _NOTHING
-    composed = _composed(topology, speakers)
-    divided = host_cuts(
-        topology, lambda inside: int(inside.any() and not inside.all()), effort.cut_ranks
-    )
-    cut = best_of(*divided)
-    partition = plain_partition(topology, Fraction(0) if cut is None else cut.time)
-    if composed is None or composed.time not in (x.time for x in (cut, partition) if x):
-        # Nothing that composing attains meets them: all cuts and partitions count.
-        cut = least_cut(topology)
-        partition = None if cut is None else best_partition(topology, cut.time)
-    chunks, of = collective.chunks, collective.message_chunks
-    casts = cast_partition(topology)
-    others = [x.time for x in (cut, partition) if x is not None]
-    if casts is not None and casts.time > max(others, default=Fraction(0)):
-        value = _per_byte(collective, casts.time * chunks)
-        certificate = report.cast_certificate(topology, casts, of, chunks, value)
-    elif partition is not None:
-        value = _per_byte(collective, partition.time * chunks)
-        certificate = report.partition_certificate(topology, partition, of, chunks, value)
-    elif cut is None:
-        return _NOTHING
-    else:
-        value = _per_byte(collective, cut.time * chunks)
-        whole = NodeCut(cut.inside, chunks, cut.crossing)
-        certificate = report.cut_certificate(topology, whole, of, value)
-    plain = BandwidthBound(value, certificate)
-    if composed is not None and composed.attained:
-        if _per_byte(collective, composed.time * chunks) == value:
-            told = "attained by reduce_scatter and allgather, one after the other"
-            return replace(plain, attainable=value, remark=told)
-    if any(node.computes for node in topology.nodes):
-        return _with_casts(topology, collective, plain)
-    return _with_trees(topology, collective, plain, effort)
-
-
-@dataclass(frozen=True, slots=True)
-class _ComposedTime:
-    """Reduce_scatter then allgather: buffers per GB/s, and whether trees attain it."""
-
-    time: Fraction
-    attained: bool
-
-
-def _composed(topology: Topology, speakers: Ints) -> _ComposedTime | None:
-    """Time of reduce_scatter and allgather by exact cut bounds; None where cuts are not exact.
-
-    No cut gives a larger bound for allreduce: a set S of k of n ranks has a capacity out of it of
-    at least k / allgather and, for its complement, (n-k) / reduce_scatter.
-    """
-    if topology.resources:
-        return None
-    half = ClassDemand.of_allgather(topology.ranks)
-    forth, back = (best_cut(x, half, speakers) for x in (topology, topology.reversed()))
-    if forth is None or back is None:
-        return None
-    time = (forth.time + back.time) / topology.ranks
-    return _ComposedTime(time, bool(_attained_by_trees(topology, half)))
-
-
-def _with_trees(
-    topology: Topology, collective: Collective, plain: BandwidthBound, effort: BoundEffort
-) -> BandwidthBound:
-    """Return a bound with the rate of the tree program."""
-    trees = tree_time(topology, effort)
-    if trees is None:
-        return plain
-    value = _per_byte(collective, trees * collective.chunks)
-    equal = " equal to the bound" if value == plain.us_per_byte else ""
-    told = f"attained by reducing to roots and broadcasting, shares by linear program{equal}"
-    return replace(plain, attainable=value, remark=told)
-
-
-def _with_casts(
-    topology: Topology, collective: Collective, plain: BandwidthBound
-) -> BandwidthBound:
-    """Return a bound with the rate of the best trees through switches, and the proof of that."""
-    found = cast_packing(topology)
-    if found is None:
-        return plain
-    per_chunk = Fraction(collective.chunks, collective.message_chunks)
-    value = found.us_per_byte * per_chunk
-    told = "attained by trees to roots and from them, switches on them copying and summing"
-    if value == plain.us_per_byte:
-        return replace(plain, attainable=value, remark=f"{told}, equal to the bound")
-    if found.proof is None:
-        return replace(plain, attainable=value, remark=told)
-    told += "; of all schedules that bring every byte to one place first none is quicker"
-    certificate = report.rooted_certificate(topology, found.proof, per_chunk, value)
-    return replace(plain, attainable=value, remark=told, rooted=RootedBound(value, certificate))
-
-
-def _any_cut(topology: Topology, collective: Collective, effort: BoundEffort) -> BandwidthBound:
-    """Custom combining collectives: minimum cuts between required pairs, and between hosts."""
-    chunk, _, holder, dest = wanted_items(collective)
-    if not len(chunk):
-        return _NOTHING
-
-    def across(inside: Bools) -> int:
-        return len(distinct_values(chunk[inside[holder] & ~inside[dest]]))
-
-    finder = CutFinder.of(topology, across)
-    cuts = [*host_cuts(topology, across, effort.cut_ranks)]
-    cuts += [finder.cut(inside) for inside in _pair_cuts(topology, holder, dest, effort.cut_pairs)]
-    return _of_cut(topology, collective, best_of(*cuts), False, "")
-
-
-def _pair_cuts(topology: Topology, holder: Ints, dest: Ints, most: int) -> list[Bools]:
-    """Source sides of minimum cuts for every required pair (at most ``most`` of them)."""
-    net = network(topology)
-    flow = MaxFlow(net, np.zeros((2, 0), np.int64), net.vertices)
-    flow.set(1, [])
-    sides = []
-    for src, dst in np.unique(np.stack([holder, dest], axis=1), axis=0)[:most].tolist():
-        flow.solve(src, dst)
-        sides.append(flow.source_side()[: net.nodes])
-    return sides

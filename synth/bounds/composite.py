@@ -1,8 +1,8 @@
 """Latency before a cut, the time of the cut, and latency after it: T >= a + b·M.
 
 *Windows.* Let X be the links out of a set S of nodes, with a cover of resources r (links among
-them) by multipliers m_r (:mod:`.capacity`), and W the bytes that must cross. A link of X is of use
-only from its head to T less its tail (:mod:`.windows`).
+them) by multipliers m_r (:mod:`.cut`), and W the bytes that must cross. A link of X is of use
+only from its head to T less its tail (:mod:`.distance`).
 The windows of the links of X in r lie within one from their least head to T less their least
 tail; w_r is the sum of the two. So r passes at most b_r·(T - w_r) bytes that count, and W is at
 most the sum of m_r·b_r·(T - w_r). Where T < w_r nothing passes, not less: but T is at least the
@@ -35,7 +35,7 @@ the two. (The idea: packing.md §6, a NIC's busy time and what lies behind the N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -44,14 +44,17 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import rounded
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .cut import CutFinder, NodeCut
 from .demand import ClassDemand
+from .distance import Lengths
 from .effort import BoundEffort
-from .windows import Lengths
+from .words import chunk_words, line_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,38 @@ class CompositeLine:
         """As seen on the machine itself, if it was found on the reversed one."""
         return replace(self, cut=self.cut.turned()) if self.backwards else self
 
+    def composite(self, topology: Topology, us: Fraction, message_chunks: int) -> Composite:
+        """The bound with its constant ``us``, and its certificate."""
+        us_per_byte = self.time / (BYTES_PER_US_PER_GBPS * message_chunks)
+        cut = self.turned().cut
+        early, late, rho = (x * self.unit for x in (min(self.early), min(self.late), self.rho))
+        wait = f"of T, {rounded(early)} µs or more before and after a transfer are of no use"
+        if self.copies != 1:
+            times = f"{self.copies} times" if self.copies else "in vain"
+            wait += (
+                f"; what crosses in the {'first' if self.backwards else 'last'} {rounded(rho)} µs "
+                f"must cross {times}, and {rounded(late)} µs or more are of no use to anything else"
+            )
+        from_afar = f" from {rounded(self.head * self.unit)} µs away or more" if self.head else ""
+        text = (
+            f"{chunk_words(self.chunks, message_chunks)}{from_afar} {cut.words(topology)}; {wait}. "
+            f"{line_words(us, us_per_byte)}"
+        )
+        data = {
+            "inside": cut.members,
+            "chunks": self.chunks,
+            "message_chunks": message_chunks,
+            "us": str(us),
+            "us_per_byte": str(us_per_byte),
+            "backwards": self.backwards,
+            "early_us": [str(x * self.unit) for x in self.early.tolist()],
+            "late_us": [str(x * self.unit) for x in self.late.tolist()],
+            "threshold_us": str(rho),
+            "copies": self.copies,
+            **cut.crossing.to_json(),
+        }
+        return Composite(us, us_per_byte, Certificate("composite", text, data))
+
     def us(self, topology: Topology) -> Fraction:
         """The constant a, in µs."""
 
@@ -152,6 +187,33 @@ def average(
     weights = [weight.numerator * (scale // weight.denominator) for weight in exact]
     total = sum(weight * wait for weight, wait in zip(weights, waits.tolist(), strict=True))
     return Fraction(total, sum(weights)) * unit if any(weights) else Fraction(0)
+
+
+def waiting(
+    topology: Topology,
+    lengths: Lengths,
+    certificate: Certificate,
+    latency: Fraction,
+    us_per_byte: Fraction,
+) -> Composite:
+    """The bandwidth bound with the α of the transfers over its links."""
+    rows = certificate.data.get("cover") or certificate.data["prices"]
+    cover = [(int(row), Fraction(times)) for row, times in rows]
+    waits = always(topology, lengths, [row for row, _ in cover], latency)
+    us = average(topology, cover, waits, lengths.unit)
+    shown = [int(x) * lengths.unit for x in waits]
+    text = (
+        f"{certificate.text}. Every transfer over these links also costs α: at least "
+        f"{rounded(min(shown))} µs, and {rounded(us)} µs on average, weighted by price or "
+        f"multiplier times bandwidth. {line_words(us, us_per_byte)}"
+    )
+    data = certificate.data | {
+        "us": str(us),
+        "us_per_byte": str(us_per_byte),
+        "waits_us": [str(x) for x in shown],
+        "of": certificate.kind,
+    }
+    return Composite(us, us_per_byte, Certificate("composite", text, data))
 
 
 def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: Fraction) -> Ints:
@@ -199,8 +261,10 @@ def of_cut(
         for through in (False, True)
     ]
     away = models[0].away()
-    heads = _some(distinct_values(away[(held > 0) & (away >= 0)]), effort.heads)
-    for head in heads[-1:] if wants.joint else heads:
+    heads = distinct_values(away[(held > 0) & (away >= 0)])
+    if len(heads) > effort.heads:
+        heads = heads[np.linspace(0, len(heads) - 1, effort.heads).astype(int)]
+    for head in (heads[-1:] if wants.joint else heads).tolist():
         far = np.flatnonzero((held > 0) & (away >= head))
         chunks = wants.joint or int(held[far].sum())
         windows = [model.windows(far, latency) for model in models]
@@ -209,12 +273,6 @@ def of_cut(
         limit, unit, back = _limit(latency, lengths.unit), lengths.unit, wants.backwards
         make = partial(CompositeLine, cut, chunks, head, unit=unit, backwards=back)
         yield min((_line(topology, one, limit, make) for one in windows), key=lambda x: x[0])
-
-
-def _some(values: Ints, most: int) -> list[int]:
-    if len(values) > most:
-        values = values[np.linspace(0, len(values) - 1, most).astype(int)]
-    return [int(x) for x in values]
 
 
 def _limit(latency: Fraction, unit: Fraction) -> int:
@@ -336,7 +394,6 @@ class _Windows:
 def _line(
     topology: Topology, windows: _Windows, limit: int, make: Callable[..., CompositeLine]
 ) -> Valued:
-    """Return the best bound of a cut whose resources have these windows."""
     head, tail = windows.head, windows.tail
     found = []
     for rho, copies in [(0, 1), *windows.spread]:
@@ -371,3 +428,45 @@ def _hidden(left: _Entry, middle: _Entry, right: _Entry) -> bool:
     return (left[0] - right[0]) * (middle[1] - left[1]) <= (left[0] - middle[0]) * (
         right[1] - left[1]
     )
+
+
+def sides(
+    topology: Topology,
+    ends: tuple[int, int],
+    given: Sequence[int] | None,
+    speakers: Ints,
+    most: int,
+) -> Iterator[Bools]:
+    """Sets S such that something may have to leave S, as masks over the nodes.
+
+    ``ends`` are the two farthest ranks, ``speakers`` one of each orbit, of which the first ``most``
+    are used; ``given`` is the tight cut, if the bound is one.
+    """
+    seen: set[bytes] = set()
+    for inside in _candidates(topology, ends, given, speakers[:most]):
+        ranks = inside[: topology.ranks]
+        if inside.tobytes() not in seen and ranks.any() and not ranks.all():
+            seen.add(inside.tobytes())
+            yield inside
+
+
+def _candidates(
+    topology: Topology, ends: tuple[int, int], given: Sequence[int] | None, speakers: Ints
+) -> Iterator[Bools]:
+    count = len(topology.nodes)
+    if given is not None:
+        yield _mask(count, given)
+    host = np.array([-1 if x.host is None else x.host for x in topology.nodes])
+    for rank in dict.fromkeys([*ends, *speakers.tolist()]):
+        own = [_mask(count, [rank])]
+        if host[rank] >= 0:
+            own.append(host == host[rank])
+        for inside in own:
+            yield ~inside
+            yield inside
+
+
+def _mask(count: int, nodes: Sequence[int]) -> Bools:
+    inside = np.zeros(count, bool)
+    inside[list(nodes)] = True
+    return inside

@@ -11,11 +11,14 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
+from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words, distinct_values
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import in_blocks, placed, rows_of
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.symmetry import orbits, verified
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +86,10 @@ class ClassDemand:
         """True if all chunks are wanted by the same ranks, their holders excepted."""
         if self.unicast and self.classes > 2:
             return False  # two ranks have two pairs
-        keys = self.reach_keys()
+        # A hash, per class, of the ranks that have the chunks at the end.
+        keys = _set_hash(self.holders, self.holder_start, self.ranks)
+        keys = keys + _set_hash(self.dests, self.dest_start, self.ranks)
         return bool(len(keys) and (keys == keys[0]).all())
-
-    def reach_keys(self) -> Words:
-        """A hash, per class, of the ranks that have the chunks at the end."""
-        key = _set_hash(self.holders, self.holder_start, self.ranks)
-        return key + _set_hash(self.dests, self.dest_start, self.ranks)
 
     def sinks(self) -> Ints:
         """Ranks that want something, ascending."""
@@ -195,10 +195,16 @@ def copying_demand(collective: Collective) -> ClassDemand | None:
     None: chunks whose contributions meet at several ranks (allreduce), or partly.
     """
     pre, post = collective.pre, collective.post
-    if _one_set_per_chunk(collective):
-        return _classes(collective, pre.chunks, pre.ranks, post.chunks, post.ranks, False)
+    one = placed(collective.chunks, pre.chunks, pre.sets)
+    same = (
+        (one[p.chunks[block]] == p.sets[block]).all()
+        for p in (pre, post)
+        for block in in_blocks(len(p))
+    )
+    if all(same):  # a chunk is one set of contributions wherever it is
+        return _classes(collective, pre, post, backwards=False)
     if _reduces_to_one(collective):
-        return _classes(collective, post.chunks, post.ranks, pre.chunks, pre.ranks, True)
+        return _classes(collective, post, pre, backwards=True)
     return None
 
 
@@ -235,20 +241,10 @@ def _items(c: Collective, chunks: Ints32, sets: Ints32) -> tuple[Ints, Ints]:
     sizes = np.array([len(m) for m in members], np.int64)
     start = np.concatenate([[0], np.cumsum(sizes)])
     flat = np.array([r for m in members for r in m], np.int64)
-    count = sizes[sets]
-    row = np.repeat(np.arange(len(sets)), count)
-    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    who = flat[start[sets][row] + within]
+    placed_at, at = rows_of(start, sets.astype(np.int64))
+    row = np.repeat(np.arange(len(sets)), np.diff(placed_at))
+    who = flat[at]
     return chunks.astype(np.int64)[row] * c.ranks + who, row
-
-
-def _one_set_per_chunk(c: Collective) -> bool:
-    one = placed(c.chunks, c.pre.chunks, c.pre.sets)
-    return all(
-        bool((one[p.chunks[block]] == p.sets[block]).all())
-        for p in (c.pre, c.post)
-        for block in in_blocks(len(p))
-    )
 
 
 def _reduces_to_one(c: Collective) -> bool:
@@ -270,24 +266,13 @@ def _disjoint(c: Collective, shares: AnyArray) -> bool:
     return bool((shares[c.post.chunks] == sizes[c.post.sets]).all())
 
 
-def _classes(
-    c: Collective,
-    from_chunk: Ints32,
-    from_rank: Ints32,
-    to_chunk: Ints32,
-    to_rank: Ints32,
-    backwards: bool,
-) -> ClassDemand:
+def _classes(c: Collective, start: Placement, end: Placement, *, backwards: bool) -> ClassDemand:
     n = c.ranks
-    if len(from_chunk) == len(to_chunk) == c.chunks:
-        sender, receiver = (
-            placed(c.chunks, chunk, rank)
-            for chunk, rank in ((from_chunk, from_rank), (to_chunk, to_rank))
-        )
+    if len(start) == len(end) == c.chunks:
+        sender, receiver = (placed(c.chunks, p.chunks, p.ranks) for p in (start, end))
         if sender.min() >= 0 and receiver.min() >= 0:
             return _pair_classes(n, sender, receiver, backwards)
-    held = np.sort(from_chunk.astype(np.int64) * n + from_rank)
-    wanted = np.sort(to_chunk.astype(np.int64) * n + to_rank)
+    held, wanted = (np.sort(p.chunks.astype(np.int64) * n + p.ranks) for p in (start, end))
     at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
     wanted = wanted[held[at] != wanted]
     moves = np.bincount(wanted // n, minlength=c.chunks)
@@ -303,8 +288,8 @@ def _classes(
     order = np.argsort(keys, kind="stable")
     leads = np.ones(len(order), bool)
     leads[1:] = keys[order[1:]] != keys[order[:-1]]
-    start = np.flatnonzero(leads)
-    first, weight = order[start], np.diff(np.append(start, len(order)))
+    led = np.flatnonzero(leads)
+    first, weight = order[led], np.diff(np.append(led, len(order)))
     order = np.argsort(first)
     first, weight = first[order], weight[order]
     holder_start, holder = rows_of(holder_start, first)
@@ -315,36 +300,44 @@ def _classes(
 
 
 def _pair_classes(n: int, holder: Ints32, dest: Ints32, backwards: bool) -> ClassDemand:
-    """As :func:`_classes`, of chunks that each have one holder and one destination."""
     moves = holder != dest
     holders, dests = holder[moves].astype(np.int64), dest[moves].astype(np.int64)
     key = holders * n
     key += dests
     weight: Ints = np.broadcast_to(np.int64(1), len(key))
     if not (key[1:] > key[:-1]).all():
-        lead, weight = _leads(key)
+        _, first, count = np.unique(key, return_index=True, return_counts=True)
+        order = np.argsort(first)  # where each occurs first, ascending
+        weight, lead = count[order], first[order]
         holders, dests = holders[lead], dests[lead]
     start = np.arange(len(holders) + 1)
     return ClassDemand(n, weight, holders, start, dests, start, backwards)
 
 
-def _leads(key: Ints) -> tuple[Ints, Ints]:
-    """Return where each key occurs first, ascending, and how often it occurs."""
-    _, first, count = np.unique(key, return_index=True, return_counts=True)
-    order = np.argsort(first)
-    return first[order], count[order]
+def _set_hash(flat: Ints, start: Ints, ranks: int) -> Words:
+    """One 64-bit sum of random words per row: equal for equal sets.
 
-
-def _random_words(count: int) -> Words:
-    """The first words of SplitMix64 (Steele, Lea, Flood, OOPSLA'14); NumPy's take long to load."""
-    word = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    Words of SplitMix64 (Steele, Lea, Flood, OOPSLA'14); NumPy's take long to load.
+    """
+    word = np.arange(1, ranks + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(word ^ word >> np.uint64(31))
-
-
-def _set_hash(flat: Ints, start: Ints, ranks: int) -> Words:
-    """One 64-bit sum of random words per row: equal for equal sets."""
-    words = _random_words(ranks)
+    words = word ^ word >> np.uint64(31)
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words[flat], dtype=np.uint64)])
     return np.asarray(total[start[1:]] - total[start[:-1]])
+
+
+def alike(topology: Topology, few: int) -> Ints:
+    """Return for every rank the smallest one that a symmetry maps it to, shape (ranks,).
+
+    Declared symmetries count as far as they hold; a broken link breaks them. Machines with fewer
+    than ``few`` ranks are not compared: there each rank is an orbit.
+    """
+    if topology.ranks < few or not topology.symmetries:
+        return np.arange(topology.ranks)
+    return orbits(verified(topology), topology.ranks)
+
+
+def representatives(topology: Topology, few: int) -> Ints:
+    """The smallest rank of every orbit (:func:`alike`), ascending."""
+    return distinct_values(alike(topology, few))

@@ -7,7 +7,7 @@ if T - t is at least the α from u to the rank v on which it comes down, and fro
 sums a byte at time t is made of at most A(t) ranks' data, A counting the ranks of X within t of u;
 where copies are made it serves at most B(T - t) ranks, B counting those of Y within T - t by the
 best v. (A byte that is no sum is of one rank; one that is for one rank serves one.) With a cover
-of the links out of X by resources r with multipliers m_r (:mod:`.capacity`), and with A_r and B_r
+of the links out of X by resources r with multipliers m_r (:mod:`.cut`), and with A_r and B_r
 the largest over the links of r,
 
     need · M  <=  sum of m_r · b_r · ∫ A_r(t) · B_r(T - t) dt  =  sum of c_k · max(0, T - w_k),
@@ -43,9 +43,9 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .cut import CutFinder, NodeCut
+from .distance import Lengths
 from .effort import BoundEffort
-from .report import capacity_words, names
-from .windows import Lengths
+from .words import capacity_words, names
 
 SIZES = tuple(1 << k for k in range(8, 34))
 """Message sizes at one of which a curve must exceed all other bounds, to be kept."""
@@ -112,20 +112,16 @@ class Flows:
         whole = Fraction(collective.chunks)
         share = whole / collective.ranks
         root = collective.roots[0] if len(collective.roots) == 1 else None
-        match collective.kind:
-            case Kind.ALLREDUCE:
-                # With local sums the chunks are those of every rank; M is one rank's all the same.
-                return Flows(True, True, Fraction(collective.message_chunks))
-            case Kind.ALLGATHER:
-                return Flows(False, True, share)
-            case Kind.REDUCE_SCATTER:
-                return Flows(True, False, share)
-            case Kind.BROADCAST if root is not None:
-                return Flows(False, True, whole, root)
-            case Kind.REDUCE if root is not None:
-                return Flows(True, False, whole, root, out=False)
-            case _:
-                return None
+        # With local sums the chunks are those of every rank; M is one rank's all the same.
+        plain = {
+            Kind.ALLREDUCE: Flows(True, True, Fraction(collective.message_chunks)),
+            Kind.ALLGATHER: Flows(False, True, share),
+            Kind.REDUCE_SCATTER: Flows(True, False, share),
+        }
+        if root is not None:
+            plain[Kind.BROADCAST] = Flows(False, True, whole, root)
+            plain[Kind.REDUCE] = Flows(True, False, whole, root, out=False)
+        return plain.get(collective.kind)
 
     def pairs(self, inside: Bools) -> int:
         """How many pairs of ranks a cut parts."""
@@ -148,31 +144,17 @@ def reaches(
 
     ``collective`` must be plain (equal sizes). O(ranks³) for each set.
     """
-    flows = Flows.of(collective)
-    if flows is None:
+    flows, n = Flows.of(collective), topology.ranks
+    if flows is None or n > effort.reach_ranks:
         return ()
-    curves = _curves(topology, collective, flows, starts, effort)
-    return tuple(_written(topology, flows, one) for one in _above(curves, others))
-
-
-def _curves(
-    topology: Topology,
-    collective: Collective,
-    flows: Flows,
-    starts: Sequence[int],
-    effort: BoundEffort,
-) -> Iterator[_Curve]:
-    n = topology.ranks
-    if n > effort.reach_ranks:
-        return
     if any(x.multicast or x.reduces for x in topology.nodes):
-        return
+        return ()
     lengths = Lengths.of(topology)
     every = np.ones(len(lengths.alpha), bool)
     apart = lengths.from_each(every, np.arange(n))[:, :n]
     if (apart < 0).any():
-        return
-    finder = CutFinder.of(topology, lambda _: 1)
+        return ()
+    finder, curves = CutFinder.of(topology, lambda _: 1), list[_Curve]()
     for inside in _near(apart, starts):
         pairs = flows.pairs(inside)
         for into in (False, True) if pairs else ():
@@ -182,7 +164,8 @@ def _curves(
             if cut is not None:
                 need = pairs * flows.chunks / collective.message_chunks
                 terms = _terms(topology, cut, apart, flows, lengths.unit, into=into)
-                yield _Curve(terms, need, cut, into)
+                curves.append(_Curve(terms, need, cut, into))
+    return tuple(_written(topology, flows, one) for one in _above(curves, others))
 
 
 def _near(apart: Ints, starts: Sequence[int]) -> Iterator[Bools]:
@@ -243,7 +226,6 @@ def _last(apart: Ints, inside: Bools, flows: Flows) -> Ints:
 
 
 def _dests(inside: Bools, flows: Flows) -> Ints:
-    """The ranks outside that want something."""
     if flows.root is not None and not flows.out:
         return np.array([flows.root])
     return np.flatnonzero(~inside).astype(np.int64)

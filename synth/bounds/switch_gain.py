@@ -10,7 +10,7 @@ forward; what binds are the resources that the certificate of each counts, in th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from fractions import Fraction
 
 from weft.dsl.base.kept import kept
@@ -141,7 +141,7 @@ def binding_words(topology: Topology, certificate: Certificate) -> str:
     kinds = [kind for kind in (NIC, PORT, CABLE, SHARED) if any(p.kind == kind for p in placed)]
     if not kinds:
         return "nothing binds"
-    told = [f"{_listed(p for p in placed if p.kind == kind)}" for kind in kinds]
+    told = [_listed([p for p in placed if p.kind == kind]) for kind in kinds]
     return f"the {' and the '.join(kinds)} bind: {'; '.join(told)}"
 
 
@@ -172,9 +172,8 @@ def _placed(topology: Topology, row: int) -> _Placed:
     return _Placed(CABLE, width, "out of", ends[0].name)
 
 
-def _listed(placed: Iterable[_Placed]) -> str:
+def _listed(rows: Sequence[_Placed]) -> str:
     """Return the rows of the first owner, and of how many others."""
-    rows = list(placed)
     first = rows[0]
     mine = Counter(r.width for r in rows if (r.way, r.owner) == (first.way, first.owner))
     terms = [f"{rounded(w)} GB/s" + (f" × {k}" if k > 1 else "") for w, k in mine.items()]

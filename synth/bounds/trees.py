@@ -6,24 +6,48 @@ value 1 from a super-source that supplies w; the reduction is the same on revers
 r; and q + r must fit every link and shared resource. (algorithms.md §3.4.) This is what can be
 *attained*; it is a lower bound only for schedules of this shape, so it is reported beside the
 bound and never as one. Non-copying switches are replaced by their GPU-to-GPU hops.
+
+Bounds from prices where every rank wants every chunk: each chunk costs a minimum arborescence.
+
+Put a non-negative price y on every link and shared resource. In any schedule take, for each byte
+of a chunk and each rank, the transfer that first brought it there: these transfers form a tree
+that spans all ranks from the holder, because a rank sends only what it has. A transfer from
+rank i to rank j costs at least the cheapest route between them over nodes that do not store, each
+copy anew where switches do not multicast; so the byte costs at least the minimum arborescence from
+its holder. All that is carried until T costs at most T times the price of everything at full
+bandwidth:
+
+    T >= sum over chunks (cost of the least tree from its holder) / sum of price · bandwidth
+
+Nothing is assumed about the schedule or about where the prices come from (packing.md §1; they are
+best where they are the duals of the packing of trees). Reductions run backwards on the reversed
+machine. All in integers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.base.errors import WeftError
+from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.base.tables import rounded
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.topology import Topology
 
+from ..base.engine import Certificate
 from ..fabric.fabric import as_small_integers, fabric_of
-from ..lp.certified import Certified, LinearProgram, certified_minimum
+from ..lp.certified import LinearProgram, certified_minimum
+from ..prices.arborescence import TreePrices, tree_costs
+from ..prices.route_costs import route_costs
+from .demand import ClassDemand, copying_demand
 from .effort import BOUND_EFFORT, BoundEffort
+from .words import carried, price_words, prices_of
 
 
 def tree_time(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fraction | None:
@@ -32,14 +56,6 @@ def tree_time(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fractio
     A rational solution that was checked exactly; None where the program is too large, was
     not solved, or its solution could not be made rational.
     """
-    solved = _solved(topology, effort)
-    if solved is None or solved[0].attained is None:
-        return None
-    return solved[0].attained / solved[1]
-
-
-def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fraction] | None:
-    """The solved program, and the divisor of its value."""
     n = topology.ranks
     if n < 2 or n * len(topology.links) > effort.tree_columns:
         return None
@@ -50,19 +66,16 @@ def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fractio
     size, unit, exact = as_small_integers(topology.capacities())
     if not exact:
         return None
-    load = _loads(topology, [h.route for h in hops])
-    try:
-        return certified_minimum(_program(n, ends, load, size), meter=effort.program_meter()), unit
-    except WeftError:
-        return None
-
-
-def _loads(topology: Topology, routes: list[tuple[int, ...]]) -> tuple[Ints, Ints, Ints]:
-    """Entries (resource, hop, times): how often a hop loads a link or a shared resource."""
-    held = map(fabric_of(topology).times_held, routes)
+    held = map(fabric_of(topology).times_held, (h.route for h in hops))
+    # How often a hop loads a link or a shared resource: (resource, hop, times).
     cells = [(row, h, times) for h, one in enumerate(held) for row, times in one.items()]
     table = np.array(cells, np.int64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
+    load = table[:, 0], table[:, 1], table[:, 2]
+    try:
+        solved = certified_minimum(_program(n, ends, load, size), meter=effort.program_meter())
+    except WeftError:
+        return None
+    return None if solved.attained is None else solved.attained / unit
 
 
 def _program(n: int, ends: Ints, load: tuple[Ints, Ints, Ints], size: Ints) -> LinearProgram:
@@ -101,3 +114,72 @@ def _program(n: int, ends: Ints, load: tuple[Ints, Ints, Ints], size: Ints) -> L
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1
     return LinearProgram(cost, a_ub, right, a_eq, np.ones(1, np.int64))
+
+
+def tree_prices(
+    topology: Topology, collective: Collective, prices: Sequence[int]
+) -> tuple[Fraction, Certificate]:
+    """Return a lower bound on T/M, in µs per byte of M, from integer prices, and its certificate.
+
+    ``prices`` has one non-negative integer per entry of :meth:`Topology.capacities`: links, then
+    shared resources. Cost O(N²) for the trees, N shortest paths for the routes.
+
+    Raises:
+        UserError: prices that do not fit; a collective whose chunks do not all go from one rank
+            each to all ranks (or the reverse); a switch that copies or adds for it.
+    """
+    demand = _demand(topology, collective)
+    checked = _checked(topology, prices)
+    machine = topology.reversed() if demand.backwards else topology
+    costs = tree_costs(route_costs(machine, checked))
+    weight = np.zeros(topology.ranks, np.int64)
+    np.add.at(weight, demand.holders, demand.weight)
+    held = np.flatnonzero(weight).tolist()
+    spent = sum(int(weight[v]) * costs[v] for v in held)
+    worth = sum((p * b for p, b in zip(checked, topology.capacities(), strict=True)), Fraction(0))
+    found = TreePrices(checked, tuple((v, costs[v]) for v in held), spent, worth)
+    of, priced = collective.message_chunks, prices_of(found.prices)
+    text = (
+        f"Price {price_words(topology, priced)}. The cheapest tree from each of {len(found.costs)} "
+        f"ranks to all others costs {min(cost for _, cost in found.costs)} or more, those of all "
+        f"chunks {spent} (M is {of} chunks); price times bandwidth adds up to {rounded(worth)} GB/s"
+    )
+    data = {
+        "prices": priced,
+        "trees": [list(x) for x in found.costs],
+        "spent": spent,
+        "worth_GBps": str(worth),
+    }
+    bound = carried("trees", text, spent, worth, of, data)
+    return bound.us_per_byte, bound.certificate
+
+
+def _demand(topology: Topology, collective: Collective) -> ClassDemand:
+    demand = copying_demand(collective)
+    if (
+        demand is None
+        or not demand.spread
+        or len(demand.holders) > demand.classes
+        or not demand.everybody()
+    ):
+        raise UserError(
+            f"{collective}: tree prices need chunks that go from one rank each to all ranks",
+            hint="broadcast, reduce, allgather, reduce_scatter",
+        )
+    for node in topology.nodes:
+        if node.reduces if demand.backwards else node.multicast:
+            raise UserError(
+                f"{node.name} {'adds' if demand.backwards else 'copies'} in the network: "
+                "a tree may use its links once for several ranks"
+            )
+    return demand
+
+
+def _checked(topology: Topology, prices: Sequence[int]) -> tuple[int, ...]:
+    found = tuple(int(p) for p in prices)
+    count = fabric_of(topology).resources
+    if len(found) != count:
+        raise UserError(f"{len(found)} prices for {count} links and shared resources")
+    if min(found, default=0) < 0 or not any(found):
+        raise UserError("prices must be non-negative integers, and not all of them 0")
+    return found

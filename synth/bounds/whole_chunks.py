@@ -7,6 +7,13 @@ occupies some resource for the whole chunk, so the last of the k enters no soone
 *startup*, the time until the first can begin, plus the time of k chunks on those resources. It is
 then at one rank of S, and the *tail* is the path from there to the last rank that wants it; or it
 enters a second time, which occupies the resource again.
+
+Cut bound of a host under the rules of a sketch, for any sizes of chunks.
+
+Every byte of a chunk that starts outside a host and is wanted inside enters over a hop that the
+sketch allows to this chunk. Each such hop occupies all resources of its route for all its bytes;
+the narrowest one is used here. So those resources together carry all these bytes, and the last
+byte arrives no sooner than the hop's α after that.
 """
 
 from __future__ import annotations
@@ -23,11 +30,13 @@ from scipy.sparse.csgraph import dijkstra
 from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.hops import route_latency
+from weft.dsl.nouns.topology import Hop, Topology
 
 from ..base.engine import Certificate
+from ..fabric.fabric import fabric_of
 from ..fabric.hop_table import HopTable, hop_table_of
 
 
@@ -71,7 +80,6 @@ def whole_chunk_bound(
 
 
 def _distances(machine: HopTable, hops: Ints) -> Floats:
-    """Shortest times from rank to rank in ticks, hop by hop."""
     n = machine.ranks
     least: dict[tuple[int, int], int] = {}
     for h in hops.tolist():
@@ -105,7 +113,6 @@ class _ChunkBounds:
                 yield found
 
     def _path(self) -> tuple[int, Certificate]:
-        """The longest path of a chunk from its nearest holder."""
         worst, text = 0, "nothing must move"
         for chunk in range(len(self.held)):
             targets = np.flatnonzero(self.wanted[chunk])
@@ -129,7 +136,6 @@ class _ChunkBounds:
         return worst, Certificate("chunk path", text)
 
     def _sets(self) -> Iterator[Bools]:
-        """Yield hosts, their complements, and single ranks."""
         hosts = self.topology.host_of
         for host in dict.fromkeys(hosts):
             inside = np.array([h == host for h in hosts])
@@ -155,11 +161,15 @@ class _ChunkBounds:
         startup = int(distance[outside][:, distinct_values(m.src[doors])].min())
         busy = _shared_out(count, list(held.values()))
         alpha = int(m.alpha[doors].min())
-        tail, last = self._tail(distance, self._wanting(inside, entering), doors, held)
+        # Those of the set that want every chunk that must come into it.
+        wanting = np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
+        tail, last = self._tail(distance, wanting, doors, held)
         names = ", ".join(self._resource_name(r) for r in sorted(held)[:4])
         names += ", …" if len(held) > 4 else ""
+        ranks = [self.topology.nodes[v].name for v in np.flatnonzero(inside).tolist()]
+        into = ", ".join(ranks[:16]) + (", …" if len(ranks) > 16 else "")
         text = (
-            f"{count} whole chunks of {size} must enter {{{self._names(inside)}}} over {names}: "
+            f"{count} whole chunks of {size} must enter {{{into}}} over {names}: "
             f"{self._us(busy)} µs"
             + (f", not before {self._us(startup)} µs" if startup else "")
             + (f"; then the α of the last, {self._us(alpha)} µs" if alpha else "")
@@ -172,25 +182,18 @@ class _ChunkBounds:
 
         Of several the one that most hops hold: the fewer resources, the larger the bound.
         """
-        slowest = [self._slowest(h) for h in doors.tolist()]
+        m, slowest = self.machine, list[dict[int, int]]()
+        for hop in doors.tolist():
+            mine = slice(int(m.first[hop]), int(m.first[hop + 1]))
+            most = int(m.hold[mine].max())
+            every = zip(m.resource[mine].tolist(), m.hold[mine].tolist(), strict=True)
+            slowest.append({r: most for r, t in every if t == most})
         shared = Counter(one for holds in slowest for one in holds)
         found: dict[int, int] = {}
         for holds in slowest:
             one = max(holds, key=lambda r: (shared[r], -r))
             found[one] = min(found.get(one, holds[one]), holds[one])
         return found
-
-    def _slowest(self, hop: int) -> dict[int, int]:
-        m = self.machine
-        mine = slice(int(m.first[hop]), int(m.first[hop + 1]))
-        most = int(m.hold[mine].max())
-        return {
-            int(r): most for r, t in zip(m.resource[mine], m.hold[mine], strict=True) if t == most
-        }
-
-    def _wanting(self, inside: Bools, entering: Bools) -> Ints:
-        """The ranks of a set that want every chunk that must come into it."""
-        return np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
 
     def _tail(
         self, distance: Floats, wanting: Ints, doors: Ints, held: dict[int, int]
@@ -210,10 +213,6 @@ class _ChunkBounds:
     def _us(self, ticks: int) -> str:
         return f"{self.machine.us(ticks):,.10g}"
 
-    def _names(self, inside: Bools) -> str:
-        names = [self.topology.nodes[v].name for v in np.flatnonzero(inside).tolist()]
-        return ", ".join(names[:16]) + (", …" if len(names) > 16 else "")
-
     def _resource_name(self, resource: int) -> str:
         links, nodes = self.topology.links, self.topology.nodes
         if resource >= len(links):
@@ -230,3 +229,52 @@ def _shared_out(count: int, holds: list[int]) -> int:
         end, hold = heapq.heappop(ends)
         heapq.heappush(ends, (end + hold, hold))
     return end
+
+
+def ruled_cut(
+    topology: Topology,
+    collective: Collective,
+    hops: tuple[Hop, ...],
+    usable: Bools,
+    message_bytes: int,
+) -> tuple[Fraction, Certificate]:
+    """Return the best bound of a host, in µs, for a copying collective; 0 if there is one host.
+
+    ``usable``: the hops that each chunk may take, shape (chunks, hops). O(hosts · chunks · hops).
+    """
+    best = Fraction(0), Certificate("cut", "one host")
+    capacities, loaded = topology.capacities(), fabric_of(topology).loaded
+    hosts = np.array([str(h) for h in topology.host_of])
+    held = np.zeros((collective.chunks, collective.ranks), bool)
+    wanted = held.copy()
+    held[collective.pre.chunks, collective.pre.ranks] = True
+    wanted[collective.post.chunks, collective.post.ranks] = True
+    for host in dict.fromkeys(hosts.tolist()):
+        inside = hosts == host
+        entering = (wanted & inside).any(axis=1) & ~(held & inside).any(axis=1)
+        doors = [
+            hop
+            for hop, ok in zip(hops, usable[entering].any(axis=0), strict=True)
+            if ok and inside[hop.dst] and not inside[hop.src]
+        ]
+        if not doors:
+            continue
+        # The narrowest resource of each hop; of several the one that most hops share.
+        holds = [{row for i in hop.route for row in loaded[i]} for hop in doors]
+        often = Counter(row for rows in holds for row in rows)
+        rows = {min(x, key=lambda r: (capacities[r], -often[r], r)) for x in holds}
+        bytes_in = Fraction(message_bytes, collective.message_chunks) * int(
+            collective.grains[entering].sum()
+        )
+        wide = sum((capacities[row] for row in rows), Fraction(0))
+        alpha = min(route_latency(topology, hop.route) for hop in doors)
+        us = bytes_in / (wide * BYTES_PER_US_PER_GBPS) + alpha
+        count = int(entering.sum())
+        text = (
+            f"{count} chunk{'s' * (count > 1)} (M is {collective.message_chunks}) must enter the "
+            f"host of rank {int(inside.argmax())} by {len(doors)} hop{'s' * (len(doors) > 1)}, "
+            f"{float(wide):g} GB/s together"
+            + (f"; the last byte takes an α of {float(alpha):g} µs" if alpha else "")
+        )
+        best = max(best, (us, Certificate("cut", text)), key=lambda x: x[0])
+    return best

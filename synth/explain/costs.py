@@ -16,8 +16,7 @@ from weft.dsl.nouns.topology import Hop, Topology
 
 from ..base.engine import Certificate
 from ..bounds import binding, bounds
-from ..bounds.ruled_cut import ruled_cut
-from ..bounds.whole_chunks import whole_chunk_bound
+from ..bounds.whole_chunks import ruled_cut, whole_chunk_bound
 from ..fabric.hop_table import hop_table_of
 from .conflicts import Unit, statements
 from .feasibility import Feasibility

@@ -115,7 +115,6 @@ class _ChainTracer:
         self.brings = ~replay(schedule).redundant
 
     def links(self) -> Iterator[ChainLink]:
-        """Yield the transfers of the chain from its beginning."""
         found = []
         transfer = int(self.run.end_us.argmax())
         while transfer >= 0:
@@ -135,7 +134,6 @@ class _ChainTracer:
         return ChainLink(i, start, end, WaitReason.RESOURCE, resource, holder)
 
     def _source(self, i: int) -> int:
-        """The transfer whose arrival is the start of transfer ``i``, or −1."""
         s = self.schedule
         came = (s.chunk == s.chunk[i]) & (s.dst == s.src[i]) & (s.step < s.step[i]) & self.brings
         there = np.flatnonzero(came & (np.abs(self.run.end_us - self.run.start_us[i]) <= self.near))

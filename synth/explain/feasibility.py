@@ -18,7 +18,6 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops, hop_distances, latency_units
-from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
@@ -35,6 +34,13 @@ from weft.dsl.nouns.sketch import (
 from weft.dsl.nouns.topology import Hop, Topology
 
 from ..base.effort import Effort, setting
+from ..fabric.allowed import (
+    chunk_images,
+    chunks_meant,
+    held_and_wanted,
+    hop_lengths,
+    passing,
+)
 from ..judge.allowed_pairs import off_relays
 from ..judge.paths import UNREACHED, longest_paths
 
@@ -101,10 +107,9 @@ class Feasibility:
     @cached_property
     def hops(self) -> tuple[Ints, Ints, Ints]:
         """Source, destination and α (in units of the machine) of every hop."""
-        alpha, _ = latency_units(self.topology)
-        found = self.routes
-        ends = np.array([(h.src, h.dst) for h in found], np.int64).reshape(-1, 2)
-        return ends[:, 0], ends[:, 1], np.array([alpha[list(h.route)].sum() for h in found])
+        routes = [hop.route for hop in self.routes]
+        ends = np.array([(h.src, h.dst) for h in self.routes], np.int64).reshape(-1, 2)
+        return ends[:, 0], ends[:, 1], hop_lengths(self.topology, routes, Measure.ALPHA)
 
     def rates(self, rules: Sequence[Rule]) -> Ints:
         """α of the fastest hop that ``only`` and ``forbid`` leave from rank to rank."""
@@ -118,19 +123,16 @@ class Feasibility:
 
 @dataclass(frozen=True)
 class _SubsetTest:
-    """The feasibility test of one subset of the rules."""
-
     feasible: Feasibility
     rules: tuple[Rule, ...]
 
     def obstacles(self) -> Iterator[str]:
-        """Yield all reasons why no schedule obeys the rules, the simplest first."""
         counts = {r.count for r in self.rules if isinstance(r, Chunks)}
         if len(counts) > 1:
             yield f"units cannot be cut into {' and into '.join(map(str, sorted(counts)))} chunks"
             return
         yield from self._missing_chunks()
-        if any(None is one for one in self.images):
+        if any(chunks is None for _, chunks in self.images):
             yield "a move of the symmetry does not map the collective to itself"
             return
         yield from self._double_sends()
@@ -156,27 +158,23 @@ class _SubsetTest:
         return plain.split(self.pieces) if self.pieces > 1 else plain
 
     @cached_property
-    def holds(self) -> Bools:
-        return _table(self.collective, self.collective.pre)
+    def ends(self) -> tuple[Bools, Bools]:
+        return held_and_wanted(self.collective)
 
-    @cached_property
+    @property
+    def holds(self) -> Bools:
+        return self.ends[0]
+
+    @property
     def wants(self) -> Bools:
-        return _table(self.collective, self.collective.post)
+        return self.ends[1]
 
     def chosen(self, rule: FixedSend) -> Ints:
-        """The chunks that a fixed send names."""
-        own = self.holds[:, rule.owner].copy()
-        if rule.target is not None:
-            own &= self.wants[:, rule.target]
-        if rule.piece is not None:
-            own &= np.arange(len(own)) % self.pieces == rule.piece
-        if rule.must and not self.collective.combining:
-            own &= (self.wants & ~self.holds).any(axis=1)
-        return np.flatnonzero(own)
+        sums = self.collective.combining
+        return np.flatnonzero(chunks_meant(rule, *self.ends, self.pieces, combining=sums))
 
     @cached_property
     def musts(self) -> list[tuple[FixedSend, int]]:
-        """The required sends, one per chunk."""
         rules = [r for r in self.rules if isinstance(r, FixedSend) and r.must]
         return [(r, int(c)) for r in rules for c in self.chosen(r)]
 
@@ -232,10 +230,10 @@ class _SubsetTest:
         return self._symmetric(found)
 
     @cached_property
-    def images(self) -> list[tuple[Ints, Ints] | None]:
+    def images(self) -> list[tuple[Ints, Ints | None]]:
         """For each move the images of ranks and of chunks (None: there are none)."""
         moves = [np.array(r.image) for r in self.rules if isinstance(r, Symmetry)]
-        return [_moved(self.holds, self.wants, move) for move in moves]
+        return [(move, chunk_images(self.holds, self.wants, move)) for move in moves]
 
     def _symmetric(self, allowed: Bools) -> Bools:
         """A send is possible if all its images are."""
@@ -243,9 +241,8 @@ class _SubsetTest:
             return allowed  # pieces of a sum may be moved to any other
         before = -1
         while before != (before := int(allowed.sum())):
-            for move in self.images:
-                assert move is not None, "asked before"
-                ranks, chunks = move
+            for ranks, chunks in self.images:
+                assert chunks is not None, "asked before"
                 allowed = allowed & allowed[np.ix_(chunks, ranks, ranks)]
         return allowed
 
@@ -403,35 +400,9 @@ class _SubsetTest:
 
     def _through(self, switch: int) -> Bools:
         """Pairs all of whose hops pass a switch."""
-        topology = self.feasible.topology
-        found = np.ones((topology.ranks, topology.ranks), bool)
-        for hop in self.feasible.routes:
-            if all(topology.links[i].dst != switch for i in hop.route):
-                found[hop.src, hop.dst] = False
+        src, dst, _ = self.feasible.hops
+        routes = [hop.route for hop in self.feasible.routes]
+        others = ~passing(self.feasible.topology, routes, switch)
+        found = np.ones((self.collective.ranks, self.collective.ranks), bool)
+        found[src[others], dst[others]] = False
         return found
-
-
-def _table(collective: Collective, where: Placement) -> Bools:
-    found = np.zeros((collective.chunks, collective.ranks), bool)
-    found[where.chunks, where.ranks] = True
-    return found
-
-
-def _moved(holds: Bools, wants: Bools, move: Ints) -> tuple[Ints, Ints] | None:
-    """The images of ranks and chunks under a move: the k-th of those that start and end alike."""
-    here: dict[bytes, list[int]] = {}
-    ends = np.concatenate([holds, wants], axis=1)
-    for c, row in enumerate(ends):
-        here.setdefault(row.tobytes(), []).append(c)
-    after = np.zeros_like(ends)
-    n = holds.shape[1]
-    after[:, np.concatenate([move, n + move])] = ends
-    turn: dict[bytes, int] = {}
-    images = []
-    for row in after:
-        key = row.tobytes()
-        place = turn[key] = turn.get(key, -1) + 1
-        if place >= len(here.get(key, ())):
-            return None
-        images.append(here[key][place])
-    return move, np.array(images, np.int64)

@@ -13,7 +13,7 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Point
 from ..base.meets import meets
 from ..bounds.bounds import bounds, lower_bound_us
-from ..bounds.windows import Lengths
+from ..bounds.distance import Lengths
 from ..time.latency import latency_us
 from ..time.order import LARGE
 from ..time.schedule_time import simulate

@@ -58,7 +58,6 @@ def same_for_all(topology: Topology, collective: Collective, sketch: Sketch) -> 
 
 
 def _named(rules: Sequence[Only | Forbid | Relay], ranks: int) -> Bools:
-    """The pairs that some rule names."""
     found = np.zeros((ranks, ranks), bool)
     for rule in rules:
         pairs = rule.through if isinstance(rule, Relay) else rule.pairs
@@ -82,14 +81,7 @@ def off_relays(topology: Topology, sketch: Sketch, starts: Bools) -> Bools:
         mine = np.flatnonzero(starts & (host == home)).tolist()
         free = np.zeros((ranks, ranks), bool)
         for start in mine:
-            free |= _through([r for r in rules if start in r.sources], ranks)
+            named = [_named([r], ranks) for r in rules if start in r.sources]
+            free |= np.logical_and.reduce(named) if named else True  # by all rules
         bad |= away & (host == home)[:, None] & ~free
     return bad
-
-
-def _through(rules: list[Relay], ranks: int) -> Bools:
-    """The pairs that all rules name."""
-    free = np.ones((ranks, ranks), bool)
-    for rule in rules:
-        free &= _named([rule], ranks)
-    return free

@@ -94,10 +94,6 @@ class _SwitchPass:
         before = [topology.links[k].src for k in self.enters]
         return before, [topology.links[k].dst for k in self.leaves]
 
-    def meet_again(self) -> bool:
-        """Return True if something that was copied before meets something else here."""
-        return len(self.there) > 1 and any(copy.copied for copy in self.there)
-
     def met(self) -> frozenset[int]:
         """Return the sources of all that is here."""
         return frozenset[int]().union(*(copy.sources for copy in self.there))
@@ -105,10 +101,6 @@ class _SwitchPass:
     def turned(self, node: Node) -> bool:
         """Return True if what leaves a switch was turned round, here or before."""
         return _roots(node) or (len(self.there) == 1 and self.there[0].turned)
-
-    def copies_unturned(self, node: Node) -> bool:
-        """Return True if a sum is copied that neither this switch nor one before turned round."""
-        return len(self.leaves) > 1 and len(self.met()) > 1 and not self.turned(node)
 
     def leaving(self, node: Node) -> _Copy:
         """Return what is on each link that leaves."""
@@ -152,7 +144,7 @@ def _problems_of(topology: Topology, one: Cast, groups: Groups) -> Iterator[str]
     for v, once in passes.each():
         node, ends = topology.nodes[v], once.ends(topology)
         yield from _switch_problems(node, ends, groups[v])
-        if once.copies_unturned(node):
+        if len(once.leaves) > 1 and len(once.met()) > 1 and not once.turned(node):
             yield f"{node.name} copies a sum and does not turn it round, nor does one before it"
         if not node.issuer_in_group or max(map(len, ends)) < 2:
             continue
@@ -231,7 +223,8 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
     """Follow what is on each link: which sources, and whether copies of it went elsewhere."""
     ranks, nodes = topology.ranks, topology.nodes
     for v, found in sorted(passes.of.items()):
-        if _meets_all(nodes[v]):  # others pass copies on one by one
+        node = nodes[v]  # without an issuer every pass counts; others pass copies on one by one
+        if node.multicast and node.reduces and not node.issuer_in_group:
             passed = len(found)
         else:
             passed = sum(len(once.enters) > 1 or len(once.leaves) > 1 for once in found)
@@ -245,7 +238,7 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
         if x.src < ranks:
             here = _Copy(frozenset((x.src,)))
         elif once is not None and once.there and len(once.there) == len(once.enters):
-            if once.meet_again():
+            if len(once.there) > 1 and any(copy.copied for copy in once.there):
                 yield f"copies meet again at {nodes[x.src].name}"
             here = once.leaving(nodes[x.src])
         elif passing[x.src]:
@@ -259,11 +252,6 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
             passing[x.dst].append(here)
         elif missing := sorted(set(one.sources) - here.sources):
             yield f"what rank {x.dst} gets lacks that of {rank_words(tuple(missing))}"
-
-
-def _meets_all(node: Node) -> bool:
-    """Return True if a switch multicasts and reduces without an issuer: every pass counts there."""
-    return node.multicast and node.reduces and not node.issuer_in_group
 
 
 def _roots(node: Node) -> bool:
@@ -292,7 +280,6 @@ def _switch_problems(
 
 
 def _issuer_problems(node: Node, one: Cast, ends: tuple[list[int], list[int]]) -> Iterator[str]:
-    """Yield what is wrong with the issuer of a switch whose group it is in."""
     if one.issuer == PUSHED:
         yield f"it has no issuer, and {node.name} acts for one"
     elif not all(one.issuer in side for side in ends):

@@ -97,20 +97,16 @@ def detours(s: Schedule, rule: MaxDetour, redundant: Bools) -> Bools:
     bad = np.zeros(len(s), bool)
     by_chunk = np.argsort(s.chunk, kind="stable")
     edges = np.searchsorted(s.chunk[by_chunk], np.arange(s.collective.chunks + 1))
-    starts = _starts_of_chunks(s)
-    for chunk, owners in enumerate(starts):
+    pre = s.collective.pre
+    placed = np.argsort(pre.chunks, kind="stable")
+    starts = np.searchsorted(pre.chunks[placed], np.arange(s.collective.chunks + 1))
+    owners = pre.ranks[placed].astype(np.int64)
+    for chunk in range(s.collective.chunks):
         rows = by_chunk[edges[chunk] : edges[chunk + 1]]
         if len(rows):
-            _follow(s, rows, owners, lengths, most, redundant, bad)
+            own = owners[starts[chunk] : starts[chunk + 1]]
+            _follow(s, rows, own, lengths, most, redundant, bad)
     return bad
-
-
-def _starts_of_chunks(s: Schedule) -> list[Ints]:
-    pre = s.collective.pre
-    order = np.argsort(pre.chunks, kind="stable")
-    edges = np.searchsorted(pre.chunks[order], np.arange(s.collective.chunks + 1))
-    ranks = pre.ranks[order].astype(np.int64)
-    return [ranks[edges[i] : edges[i + 1]] for i in range(s.collective.chunks)]
 
 
 def _follow(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from weft.dsl.nouns.casts import Cast, cast_name
+from weft.dsl.nouns.casts import cast_name
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import (
     CastPolicy,
@@ -21,7 +21,6 @@ from weft.dsl.nouns.sketch import (
     Forbid,
     MaxSteps,
     Only,
-    Pair,
     Rule,
     Sketch,
     SwitchPolicy,
@@ -36,7 +35,8 @@ def casts_broken(schedule: Schedule, sketch: Sketch) -> Iterator[tuple[Rule, str
         return
     only = [rule for rule in sketch.rules if isinstance(rule, Only)]
     for i, one in enumerate(schedule.casts):
-        name, pairs, links = cast_name(one, i), _pairs(one), frozenset(one.links)
+        name, links = cast_name(one, i), frozenset(one.links)
+        pairs = frozenset((s, d) for s in one.sources for d in one.destinations if s != d)
         if only and not any(pairs <= r.pairs or links <= r.links for r in only):
             yield only[0], f"{name}: no such rule names all its hops"
         for rule in sketch.rules:
@@ -54,10 +54,6 @@ def _kept(rule: Rule) -> bool:
     if isinstance(rule, SwitchPolicy):
         return rule.limit is None
     return isinstance(rule, Only | Forbid | Chunks | ChunksBySize | MaxSteps)
-
-
-def _pairs(one: Cast) -> frozenset[Pair]:
-    return frozenset((s, d) for s in one.sources for d in one.destinations if s != d)
 
 
 def _beyond(schedule: Schedule, rule: CastPolicy) -> Iterator[str]:

@@ -16,6 +16,16 @@ where rounding broke that, the prices are moved towards strictly feasible ones.
 >>> answer = certified_minimum(lp)
 >>> answer.lower, answer.exact
 (Fraction(13, 21), True)
+
+Shrinking symmetric linear programs by colour refinement.
+
+Give rows and columns colours such that all rows of one colour see the same multiset of
+(coefficient, column colour), and the other way round. Then some optimal solution is constant on
+column colours and some optimal dual on row colours, and the program with one row and one column
+per colour has the same optimum (Grohe, Kersting, Mladenov and Selman, "Dimension reduction via
+colour refinement", ESA 2014). A flow on a 64-node torus shrinks a hundredfold. No
+automorphism is needed or computed, and nothing here is trusted: the code that certifies a bound
+checks it on the whole program.
 """
 
 from __future__ import annotations
@@ -29,17 +39,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, Words, distinct_values
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError
 from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix, hstack, vstack
 
+from ..base.effort import Effort, setting, share
 from ..base.meter import Meter
 from ..solvers.pool import listener_of
-from .effort import PROGRAM_EFFORT, ProgramEffort
 from .highs import INFEASIBLE, OPTIMAL, iteration_steps, solve_lp
-from .quotient import quotient
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEffort(Effort):
+    """Limits on what is done to a linear program besides solving it in floats."""
+
+    quotient_columns: int = setting(
+        200, "columns from which a program is shrunk by colour refinement"
+    )
+    quotient_rounds: int = setting(64, "rounds of colour refinement, at most")
+    quotient_share: float = share(
+        0.5, "a quotient with more than this part of the columns is not used"
+    )
+    family_unknowns: int = setting(
+        2000, "unknowns of a vertex of few families that is solved exactly, at most"
+    )
+    split_unknowns: int = setting(
+        700, "unknowns of a vertex of many pairs that is solved exactly, at most"
+    )
+
+
+PROGRAM_EFFORT = ProgramEffort()
+"""Default limits."""
+
 
 ENTRY_STEPS = 2
 """Steps per entry of a matrix, to hand it over and presolve it."""
@@ -149,9 +182,9 @@ def certified_minimum(
         NothingFound: no answer before the end of ``meter``, or no prices could be made feasible,
             or it has more than ``most_columns`` once its symmetry is used.
     """
-    found = _solve(lp, method, meter, most_columns, PROGRAM_EFFORT)
-    primal = _rational_primal(lp, found.x)
-    best = _best_dual(lp, found.prices, found.value, primal[0] if primal else None)
+    x, prices, value = _solve(lp, method, meter, most_columns, PROGRAM_EFFORT)
+    primal = _rational_primal(lp, x)
+    best = _best_dual(lp, prices, value, primal[0] if primal else None)
     if best is None:
         raise NothingFound("the dual of a linear program could not be made feasible exactly")
     lower, numerators, denominator = best
@@ -159,8 +192,8 @@ def certified_minimum(
     attained, x_numerators, x_denominator = primal or (None, None, 1)
     return Certified(
         lower,
-        found.value,
-        found.x,
+        value,
+        x,
         numerators[:rows],
         numerators[rows:],
         denominator,
@@ -193,23 +226,14 @@ def proved_bound(
 # --- the float solver -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Floats:
-    """Answer of the float solver: solution, prices of the rows, value."""
-
-    x: Floats
-    prices: Floats
-    value: float
-
-
 def _solve(
     lp: LinearProgram,
     method: str,
     meter: Meter | None,
     most_columns: int | None,
     effort: ProgramEffort,
-) -> _Floats:
-    """Solve the quotient by colour refinement where it is much smaller, else the program."""
+) -> tuple[Floats, Floats, float]:
+    """Solution, row prices and value; of the quotient by colour refinement if much smaller."""
     matrix = vstack(lp.a_ub, lp.a_eq)
     right = np.concatenate([lp.b_ub, lp.b_eq])
     rows, n = len(lp.b_ub), lp.columns
@@ -226,7 +250,7 @@ def _solve(
     if small is None:
         return _highs(matrix, right, kind, lp.cost, upper, method, meter)
     at, columns = small.row_at, small.column_at
-    found = _highs(
+    x, prices, value = _highs(
         small.shrink(matrix),
         right[at],
         kind[at],
@@ -235,7 +259,8 @@ def _solve(
         method,
         meter,
     )
-    return _Floats(small.lift_solution(found.x), small.lift_prices(found.prices), found.value)
+    # A solution is constant on colours of columns; prices are shared out among the rows.
+    return x[small.column_of], (prices / small.row_size)[small.row_of], value
 
 
 def _highs(
@@ -246,7 +271,7 @@ def _highs(
     upper: Ints,
     method: str,
     meter: Meter | None,
-) -> _Floats:
+) -> tuple[Floats, Floats, float]:
     high = np.where(upper == UNBOUNDED, np.inf, upper.astype(float))
     floats = matrix.astype(float)
     each = iteration_steps(matrix.nnz)
@@ -270,7 +295,7 @@ def _highs(
     prices = np.zeros(len(right))
     prices[~equal] = result.ub_prices
     prices[equal] = result.eq_prices
-    return _Floats(np.maximum(result.x, 0.0), prices, result.value)
+    return np.maximum(result.x, 0.0), prices, result.value
 
 
 # --- from floats to rationals -----------------------------------------------------------------
@@ -423,3 +448,71 @@ def _exact_product(matrix: SparseMatrix, vector: Ints) -> npt.NDArray[np.object_
 def _exact_dot(a: AnyArray, b: AnyArray) -> int:
     both = np.flatnonzero((a != 0) & (b != 0))
     return sum(x * y for x, y in zip(a[both].tolist(), b[both].tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class ColourQuotient:
+    """Colours of rows and columns, one representative and the size of each colour class."""
+
+    row_of: Ints
+    column_of: Ints
+    row_at: Ints
+    column_at: Ints
+    row_size: Ints
+    column_size: Ints
+
+    def shrink(self, matrix: SparseMatrix) -> SparseMatrix:
+        """The matrix with one row and one column per colour."""
+        kept = matrix[self.row_at]
+        shape = (len(self.row_at), len(self.column_at))
+        return SparseMatrix.of(shape, kept.row, self.column_of[kept.column], kept.data)
+
+
+def quotient(
+    matrix: SparseMatrix, row_keys: Any, column_keys: Any, effort: ProgramEffort = PROGRAM_EFFORT
+) -> ColourQuotient | None:
+    """The coarsest stable colouring of a matrix that respects the given keys.
+
+    ``row_keys`` and ``column_keys`` are integer arrays, shape (rows, k) and (columns, k): only
+    equal keys may share a colour. None if the colouring saves too little, or takes
+    too long.
+    """
+    by_column = matrix.T
+    rows, columns = _start(row_keys, 1), _start(column_keys, 2)
+    counts = (0, 0)
+    for _ in range(effort.quotient_rounds):
+        rows = _mix(rows ^ _gather(matrix, columns))
+        columns = _mix(columns ^ _gather(by_column, rows))
+        seen = (len(distinct_values(rows)), len(distinct_values(columns)))
+        if seen[1] > effort.quotient_share * len(columns):
+            return None
+        if seen == counts:
+            _, row_at, row_of, row_size = np.unique(rows, True, True, True)
+            _, column_at, column_of, column_size = np.unique(columns, True, True, True)
+            return ColourQuotient(row_of, column_of, row_at, column_at, row_size, column_size)
+        counts = seen
+    return None
+
+
+def _start(keys: Any, salt: int) -> Words:
+    table = np.asarray(keys, np.int64).astype(np.uint64)
+    total: Words = np.full(len(table), salt, np.uint64)
+    for i in range(table.shape[1]):
+        total = _mix(total ^ _mix(table[:, i] + np.uint64(i)))
+    return total
+
+
+def _gather(matrix: SparseMatrix, other: Words) -> Words:
+    """Per row, a sum over entries of a hash of (coefficient, colour across)."""
+    values = matrix.data.astype(np.int64).astype(np.uint64)
+    cells = _mix(other[matrix.column] + _mix(values))
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(cells, dtype=np.uint64)])
+    return np.asarray(_mix(total[matrix.starts[1:]] - total[matrix.starts[:-1]]))
+
+
+def _mix(x: Words) -> Words:
+    """SplitMix64's finalizer: a bijection that scatters nearby numbers."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -23,7 +23,7 @@ from weft.dsl.base.matrix import SparseMatrix, hstack
 
 from ..base.meter import Meter
 from ..solvers.pool import listener_of
-from .certified import ENTRY_STEPS
+from .certified import ENTRY_STEPS, LinearProgram
 from .highs import Solved, iteration_steps, solve_lp
 
 
@@ -71,36 +71,14 @@ class Congestion:
         Without ``cost`` columns are free; with ``fixed`` that is U. ``meter`` limits and counts
         the iterations; without an answer before its end the status is not OPTIMAL.
         """
-        loads = SparseMatrix.given(self.loads)
-        n, shares, resources = self.columns, self.shares, loads.shape[0]
-        width = np.ones(resources) if self.width is None else self.width
-        a_ub = hstack(
-            loads, SparseMatrix.empty(resources, shares), SparseMatrix.given(-width[:, None])
-        )
-        a_eq, b_eq = self._demands(1)
-        objective = np.zeros(n + shares + 1)
-        objective[:n] = 0.0 if cost is None else cost
+        n = self.columns + self.shares + 1
+        objective, bounds = np.zeros(n), np.zeros((n, 2))
+        objective[: self.columns] = 0.0 if cost is None else cost
         objective[-1] = price
-        bounds = np.zeros((n + shares + 1, 2))
         bounds[:, 1] = np.inf
         if fixed is not None:
             bounds[-1] = fixed
-        entries = a_ub.nnz + a_eq.nnz
-        each = iteration_steps(entries)
-        found = solve_lp(
-            objective,
-            a_ub=a_ub,
-            b_ub=np.zeros(resources) if self.room is None else self.room,
-            a_eq=a_eq,
-            b_eq=b_eq,
-            bounds=bounds,
-            method=method,
-            iterations=None if meter is None else meter.left // each,
-            listener=listener_of(meter),
-        )
-        if meter is not None:
-            _count(meter, entries, found)
-        return found
+        return self._solve(objective, self.room, method, meter, bounds)
 
     def cheapest(self, cost: Floats, congestion: float, meter: Meter) -> Solved:
         """The least ``cost·x`` at a congestion, a vertex: columns x, then shares. Width 1 only.
@@ -109,26 +87,56 @@ class Congestion:
         """
         assert self.width is None
         assert self.room is None
-        loads = SparseMatrix.given(self.loads)
-        resources = loads.shape[0]
-        a_ub = hstack(loads, SparseMatrix.empty(resources, self.shares))
-        a_eq, b_eq = self._demands(0)
-        each = iteration_steps(a_ub.nnz + a_eq.nnz)
+        room = np.full(self.loads.shape[0], congestion)
+        return self._solve(np.append(cost, np.zeros(self.shares)), room, "highs-ds", meter)
+
+    def exactly(self) -> LinearProgram:
+        """The program of :meth:`least` in integers: loads, widths and demands are."""
+        cost = np.zeros(self.columns + self.shares + 1, np.int64)
+        cost[-1] = 1
+        a_ub, a_eq, right = self._rows(1)
+        none = np.zeros(a_ub.shape[0], np.int64)
+        return LinearProgram(cost, a_ub, none, a_eq, right.astype(np.int64))
+
+    def _solve(
+        self,
+        objective: Floats,
+        room: Floats | None,
+        method: str,
+        meter: Meter | None,
+        bounds: Any = (0, None),
+    ) -> Solved:
+        """Solve the program with as many columns as the objective has; counted."""
+        a_ub, a_eq, b_eq = self._rows(len(objective) - self.columns - self.shares)
+        entries = a_ub.nnz + a_eq.nnz
+        each = iteration_steps(entries)
         found = solve_lp(
-            np.concatenate([cost, np.zeros(self.shares)]),
+            objective,
             a_ub=a_ub,
-            b_ub=np.full(resources, congestion),
+            b_ub=np.zeros(a_ub.shape[0]) if room is None else room,
             a_eq=a_eq,
             b_eq=b_eq,
-            method="highs-ds",
-            iterations=meter.left // each,
+            bounds=bounds,
+            method=method,
+            iterations=None if meter is None else meter.left // each,
             listener=listener_of(meter),
         )
-        _count(meter, a_ub.nnz + a_eq.nnz, found)
+        if meter is not None:
+            meter.spend(entries * ENTRY_STEPS + each * found.iterations)
+            if found.unfinished:
+                meter.cut_short()
         return found
 
-    def _demands(self, free: int) -> tuple[SparseMatrix, Floats]:
-        """Rows of the families, then that of the shares; ``free`` empty columns at the end."""
+    def _rows(self, free: int) -> tuple[SparseMatrix, SparseMatrix, Floats]:
+        """Rows of the resources; of the families, then of the shares, with what they add up to.
+
+        ``free``: 1 with the column of U, else 0.
+        """
+        loads = SparseMatrix.given(self.loads)
+        resources = loads.shape[0]
+        width = np.ones(resources) if self.width is None else self.width
+        own = [SparseMatrix.given(-width[:, None])] * free
+        a_ub = hstack(loads, SparseMatrix.empty(resources, self.shares), *own)
         n, shares, families = self.columns, self.shares, len(self.demand)
         row, column, value = [self.family], [np.arange(n)], [np.ones(n)]
         right = self.demand
@@ -139,11 +147,4 @@ class Congestion:
             right = np.append(right, 1.0)
         shape = (len(right), n + shares + free)
         cells = (np.concatenate(x) for x in (row, column, value))
-        return SparseMatrix.of(shape, *cells), right
-
-
-def _count(meter: Meter, entries: int, found: Solved) -> None:
-    """Spend the work of a solver; one that gave up was cut short."""
-    meter.spend(entries * ENTRY_STEPS + iteration_steps(entries) * found.iterations)
-    if found.unfinished:
-        meter.cut_short()
+        return a_ub, SparseMatrix.of(shape, *cells), right

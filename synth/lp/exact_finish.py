@@ -17,15 +17,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from math import isnan, lcm, nan
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from .certified import common_denominator
-from .effort import PROGRAM_EFFORT, ProgramEffort
+from .certified import PROGRAM_EFFORT, common_denominator
+
+_Left = TypeVar("_Left")
+_Right = TypeVar("_Right")
 
 TIGHT = 1e-7
 """Relative slack below which a row counts as tight; a vertex has none just above it."""
@@ -83,7 +85,6 @@ def finish(
     family: Ints,
     x: Floats,
     target: Fraction | None,
-    effort: ProgramEffort = PROGRAM_EFFORT,
 ) -> list[Fraction] | None:
     """Rational weights near ``x`` (all columns), feasible exactly; None: not found.
 
@@ -93,10 +94,12 @@ def finish(
     used, mine, values = loads[support], family[support], x[support]
     for vertex in (False, True):
         if vertex:
-            found = _vertex(program, used, mine, values, target, effort.family_unknowns)
-        else:
-            found = _multiples(values)
-        if found is None or not program.served(mine, found):
+            found = _vertex(program, used, mine, values, target)
+        else:  # as multiples of one small fraction, where they are
+            unit = common_denominator(values)
+            multiples = np.rint(values * (unit or 1)).tolist()
+            found = None if unit is None else [Fraction(int(n), unit) for n in multiples]
+        if not found or not program.served(mine, found):
             continue
         if target is None or program.time(used, found) <= target:
             weights = [Fraction(0)] * len(x)
@@ -138,7 +141,13 @@ def near(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[F
     if unit is None or unit > _GRID**2:
         unit = _GRID
     whole = [Fraction(int(n), unit) for n in np.rint(x * unit)]
-    wanted = list(demand) if demand else _shares(whole, family)
+    wanted = list(demand or ())
+    if not demand:  # of each pair the share of the first, scaled so that all add up to 1
+        total = [Fraction(0)] * (int(family.max()) + 1)
+        for k, w in zip(family.tolist(), whole, strict=True):
+            total[k] += w
+        everything = sum(total[::2], Fraction(0))
+        wanted = [total[k - k % 2] / everything for k in range(len(total))]
     for k in distinct_values(family).tolist():
         mine = np.flatnonzero(family == k).tolist()
         most = max(mine, key=lambda t: whole[t])
@@ -150,19 +159,26 @@ def near(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[F
     return whole
 
 
-def _shares(whole: list[Fraction], family: Ints) -> list[Fraction]:
-    """Fraction of each pair of families: that of the first one, scaled so that all add up to 1."""
-    total = [Fraction(0)] * (int(family.max()) + 1)
-    for k, w in zip(family.tolist(), whole, strict=True):
-        total[k] += w
-    everything = sum(total[::2], Fraction(0))
-    return [total[k - k % 2] / everything for k in range(len(total))]
-
-
-def _multiples(x: Floats) -> list[Fraction] | None:
-    """The floats as multiples of one small fraction, where they are."""
-    unit = common_denominator(x)
-    return None if unit is None else [Fraction(int(n), unit) for n in np.rint(x * unit)]
+def overlay(
+    left: Sequence[tuple[_Left, Fraction]], right: Sequence[tuple[_Right, Fraction]]
+) -> list[tuple[_Left, _Right, Fraction]]:
+    """Two partitions of one interval into labelled pieces, as the pieces of both."""
+    pieces = []
+    i = j = 0
+    a = left[0][1] if left else Fraction(0)
+    b = right[0][1] if right else Fraction(0)
+    while i < len(left) and j < len(right):
+        width = min(a, b)
+        if width:
+            pieces.append((left[i][0], right[j][0], width))
+        a, b = a - width, b - width
+        if not a:
+            i += 1
+            a = left[i][1] if i < len(left) else a
+        if not b:
+            j += 1
+            b = right[j][1] if j < len(right) else b
+    return pieces
 
 
 def _vertex(
@@ -171,10 +187,9 @@ def _vertex(
     family: Ints,
     x: Floats,
     target: Fraction | None,
-    most: int,
 ) -> list[Fraction] | None:
-    """The vertex that the floats are near; None if it has more than ``most`` unknowns."""
-    if len(x) > most:
+    """The vertex that the floats are near; None if it has too many unknowns."""
+    if len(x) > PROGRAM_EFFORT.family_unknowns:
         return None
     room = program.room
     floats = np.array([float(r) for r in room])

@@ -6,10 +6,14 @@ bits. To hand one over takes 1 % of the time to solve it, but the process takes 
 start, and thousands of small programs would wait for each other's switches.
 
 HiGHS is asked as SciPy's ``linprog`` asks it, with the same options, and so gives the same answers.
+
+Ask a solver for the optimum of a PuLP model, within so many steps of work.
 """
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -95,7 +99,8 @@ def solve_lp(
     columns, nothing = len(cost), np.zeros(0)
     right = nothing if b_ub is None else np.asarray(b_ub, float)
     equal = nothing if b_eq is None else np.asarray(b_eq, float)
-    matrix = vstack(_rows(a_ub, columns), _rows(a_eq, columns))
+    none = SparseMatrix.empty(0, columns)
+    matrix = vstack(*(none if x is None else SparseMatrix.given(x) for x in (a_ub, a_eq)))
     limits = np.empty((columns, 2))
     limits[:] = np.array(bounds, float)
     program = RowProgram.of(
@@ -113,16 +118,47 @@ def solve_lp(
     return Solved(found.end, found.message, found.x, found.value, *prices, found.iterations)
 
 
-def _rows(matrix: Any, columns: int) -> SparseMatrix:
-    return SparseMatrix.empty(0, columns) if matrix is None else SparseMatrix.given(matrix)
-
-
 def _elsewhere(
     program: RowProgram, method: str, iterations: int | None, listener: Listener
 ) -> RowSolution:
-    """Solve in the process of solvers."""
     question = lp_child.asked(program, method, iterations)
     answer: Any = solvers().ask(question, listener)
     if answer is None:
         return RowSolution(UNFINISHED, "its solver was stopped", None, np.zeros(0), np.inf, 0)
     return RowSolution(**lp_child.unpacked(answer))
+
+
+@dataclass(frozen=True, slots=True)
+class SolverAnswer:
+    """Answer of a solver, in its floats: the values that are not 0 or None, a bound on the
+    objective or None, whether it proved that there is no solution, and the steps it took."""
+
+    values: Mapping[str, float] | None = None
+    bound: float | None = None
+    infeasible: bool = False
+    steps: int = 0
+
+
+def solve(model: Any, solver: str, *, steps: int, listener: Listener = NOBODY) -> SolverAnswer:
+    """Return the answer of a solver: ``highs``, ``cbc`` or a name PuLP knows.
+
+    HiGHS and CBC count their work, other solvers are limited by seconds, one for a million steps.
+    Where it is stopped or its process dies, the best solution of HiGHS until then is the answer.
+
+    Raises:
+        Missing: the solver does not run here.
+    """
+    best: dict[str, Any] = {}
+    # Solvers that are started as commands leave their files there where they are killed.
+    with tempfile.TemporaryDirectory(prefix="weft-flow-") as folder:
+        question = {
+            "solver": "mip",
+            "model": model.toDict(),
+            "by": solver,
+            "steps": steps,
+            "folder": folder,
+        }
+        answer = solvers().ask(question, listener, best.update)
+    if answer is None:
+        return SolverAnswer(best.get("values"), best.get("bound"), steps=steps)
+    return SolverAnswer(**answer)

@@ -20,11 +20,9 @@ from weft.dsl.nouns.workload import Shard
 from ..base.effort import Effort, setting
 from ..base.engine import Certificate
 from ..bounds.bounds import binding, bounds
-from ..bounds.demand import copying_demand
-from ..bounds.distance import latency_path, required_matrix
+from ..bounds.demand import copying_demand, representatives
+from ..bounds.distance import latency_path, path_certificate, required_matrix
 from ..bounds.effort import BOUND_EFFORT
-from ..bounds.rank_orbits import representatives
-from ..bounds.report import path_certificate
 from ..joint.carried import collective_of
 from ..joint.demands import CollectiveDemand
 from ..joint.partition import MachineShare, nameless, share_of

@@ -34,9 +34,8 @@ from weft.dsl.nouns.topology import Topology
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..bounds import bounds
-from ..engines.exact.demands import demands, reach
+from ..engines.exact.demands import demands, find_orbits, reach
 from ..engines.exact.flow_bound import flow_bound
-from ..engines.exact.orbits import find_orbits
 from ..engines.exact.sums import as_sum, takes_sum
 from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import meets_bound, pareto

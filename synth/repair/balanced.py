@@ -20,7 +20,7 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.placement import LARGEST_OFFSET
 from weft.dsl.nouns.schedule import Schedule
 
-from ..engines.packing.trees.shares import largest_remainder
+from ..engines.packing.trees.quantize import largest_remainder
 from ..lp.congestion import Congestion
 from ..time.order import LARGE
 from .damage import Damage

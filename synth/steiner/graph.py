@@ -7,20 +7,56 @@ plain ones do: copies meet there only where an issuer next to it has one. For tr
 from a root (``outward``) a switch computes if it multicasts; for those that lead to one, if it
 reduces: they are trees that lead away on the reversed machine. A rank that feeds a switch with its
 issuer in the group pays for its own copy too, back over the cheapest link from the switch.
+
+Limits of the search for trees with casts and for bounds that know of them.
+
+Cheapest trees that span all ranks, over those computing switches that make them cheaper.
+
+For a set of switches the tree is a minimum arborescence (Edmonds 1967) over ranks and these
+switches. Sets are searched: from all of them and from none, switches are taken away or added, like
+ones together or one at a time, while that makes the tree cheaper.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import product
+from math import prod
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Floats, Ints, Ints32
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
+from ..base.effort import Effort, setting
+from ..base.meter import Meter
 from ..fabric.fabric import fabric_of
-from .effort import STEINER_EFFORT
+
+
+@dataclass(frozen=True, slots=True)
+class SteinerEffort(Effort):
+    """Limits of :func:`.packing.cast_packing` and of the prices of messages between groups."""
+
+    packing: float = setting(20.0, "effort of one packing")
+    rounds: int = setting(100, "rounds of column generation, at most")
+    sets: int = setting(512, "sets of switches that are looked at one by one, at most")
+    cells: int = setting(50, "entries of a matrix of costs that take about a step")
+    close: float = setting(
+        1e-9, "part by which costs may differ and count as equal; of equal routes the shorter wins"
+    )
+    cut_rounds: int = setting(60, "rounds of cutting planes for a bound, at most")
+    cut_ranks: int = setting(
+        160, "ranks of a machine up to which routes between all of them are priced for a bound"
+    )
+    way_bytes: int = setting(
+        1 << 20, "bytes for which the cheapest of several ways between two switches is taken"
+    )
+    denominator: int = setting(5040, "largest denominator of such a price")
+
+
+STEINER_EFFORT = SteinerEffort()
 
 
 def tie_price(price: Floats) -> float:
@@ -172,3 +208,230 @@ class SteinerGraph:
                 if held < 0 or price[i] < price[held]:
                     found[place[switch], rank] = i
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A tree: its cost, its root, and (parent, child) of all other vertices in it."""
+
+    cost: float
+    root: int
+    arcs: tuple[tuple[int, int], ...]
+
+
+def least_parents(cost: Floats, root: int) -> Ints | None:
+    """Return the parent of each vertex in a minimum arborescence, -1 of the root.
+
+    ``cost[u, v]``: of the arc, infinite where there is none. None if not all are reached. Cycles
+    of cheapest entering arcs are contracted, each with a few array operations.
+    """
+    n = len(cost)
+    cost = cost.copy()
+    np.fill_diagonal(cost, np.inf)
+    cost[:, root] = np.inf
+    parent = cost.argmin(axis=0)
+    parent[root] = root
+    others = np.arange(n) != root
+    if not np.isfinite(cost[parent, np.arange(n)][others]).all():
+        return None
+    cycle = _cycle(parent, root)
+    if cycle is None:
+        parent[root] = -1
+        return np.asarray(parent, np.int64)
+    inside = np.zeros(n, bool)
+    inside[cycle] = True
+    outer = np.flatnonzero(~inside)
+    paid = cost[parent[cycle], cycle]
+    entering = cost[np.ix_(outer, cycle)] - paid
+    leaving = cost[np.ix_(cycle, outer)]
+    into, out = entering.argmin(axis=1), leaving.argmin(axis=0)
+    m = len(outer)
+    smaller = np.full((m + 1, m + 1), np.inf)
+    smaller[:m, :m] = cost[np.ix_(outer, outer)]
+    smaller[:m, m] = entering[np.arange(m), into]
+    smaller[m, :m] = leaving[out, np.arange(m)]
+    found = least_parents(smaller, int(np.searchsorted(outer, root)))
+    if found is None:
+        return None
+    whole = parent.copy()
+    entered = int(found[m])
+    for k, v in enumerate(outer.tolist()):
+        above = int(found[k])
+        if above == m:
+            whole[v] = cycle[out[k]]
+        elif above >= 0:
+            whole[v] = outer[above]
+    whole[cycle[into[entered]]] = outer[entered]
+    whole[root] = -1
+    return np.asarray(whole, np.int64)
+
+
+def _cycle(parent: Ints, root: int) -> Ints | None:
+    state = np.zeros(len(parent), np.int8)
+    state[root] = 2
+    for start in range(len(parent)):
+        path, v = [], start
+        while state[v] == 0:
+            state[v] = 1
+            path.append(v)
+            v = int(parent[v])
+        if state[v] == 1:
+            return np.array(path[path.index(v) :], np.int64)
+        state[path] = 2
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class SwitchSets:
+    """The search for switches of a tree: ``alike`` lists those that are images of each other."""
+
+    ranks: int
+    alike: tuple[tuple[int, ...], ...]
+
+    def least(self, cost: Floats, root: int, meter: Meter) -> Tree | None:
+        """Return the cheapest tree from a root that was found; None if none spans all ranks."""
+        every = frozenset(v for group in self.alike for v in group)
+        best: Tree | None = None
+        for start in (every, frozenset[int]()):
+            found = self._searched(cost, root, start, meter)
+            if found is not None and (best is None or found.cost < best.cost):
+                best = found
+        return best
+
+    def every(self, cost: Floats, root: int, meter: Meter) -> Tree | None:
+        """Return the cheapest tree over all sets of switches.
+
+        Of switches that a symmetry of the costs exchanges, with all others and the root in their
+        places, only the number counts. None where there are more than ``STEINER_EFFORT.sets``, too.
+        """
+        groups = [
+            part
+            for group in self.alike
+            for far in _as_far(cost, root, group)
+            for part in _exchangeable(cost, root, far, self.ranks)
+        ]
+        if prod(len(group) + 1 for group in groups) > STEINER_EFFORT.sets:
+            return None
+        best: Tree | None = None
+        for counts in product(*(range(len(group) + 1) for group in groups)):
+            if meter.over():
+                return None
+            pairs = zip(groups, counts, strict=True)
+            chosen = frozenset(v for group, k in pairs for v in group[:k])
+            found = self._tree(cost, root, chosen, meter)
+            if found is not None and (best is None or found.cost < best.cost):
+                best = found
+        return best
+
+    def _searched(
+        self, cost: Floats, root: int, chosen: frozenset[int], meter: Meter
+    ) -> Tree | None:
+        best = self._tree(cost, root, chosen, meter)
+        while best is None or not meter.over():
+            used = frozenset(v for _, v in best.arcs if v >= self.ranks) if best else chosen
+            improved = False
+            for changed in self._changes(used):
+                found = self._tree(cost, root, changed, meter)
+                if found is not None and (best is None or found.cost < best.cost * (1 - 1e-12)):
+                    best, improved = found, True
+                    break
+            if not improved:
+                return best
+        return best
+
+    def _changes(self, used: frozenset[int]) -> list[frozenset[int]]:
+        """Return sets next to one: like switches added or dropped, all or one of them."""
+        found = []
+        for group in self.alike:
+            there = [v for v in group if v in used]
+            absent = [v for v in group if v not in used]
+            for some in (there, there[:1] if there[1:] else []):
+                found += [used - frozenset(some)] if some else []
+            for some in (absent, absent[:1] if absent[1:] else []):
+                found += [used | frozenset(some)] if some else []
+        return found
+
+    def _tree(self, cost: Floats, root: int, chosen: frozenset[int], meter: Meter) -> Tree | None:
+        """Return the minimum arborescence over all ranks and these switches, useless ones cut."""
+        switches = chosen | {root} if root >= self.ranks else chosen
+        at = np.array([*range(self.ranks), *sorted(switches)], np.int64)
+        meter.spend(1 + len(at) ** 2 // STEINER_EFFORT.cells)
+        place = int(np.searchsorted(at, root))
+        parents = least_parents(cost[np.ix_(at, at)], place)
+        if parents is None:
+            return None
+        arcs = {int(v): int(at[p]) for v, p in zip(at, parents, strict=True) if p >= 0}
+        return _pruned(cost, root, arcs, self.ranks)
+
+
+def _as_far(cost: Floats, root: int, group: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return like switches in groups that cost the same to reach from a root."""
+    found: dict[str, list[int]] = {}
+    for v in group:
+        found.setdefault(f"{cost[root, v]:.9g}" if v != root else "", []).append(v)
+    return [tuple(part) for part in found.values()]
+
+
+def _exchangeable(
+    cost: Floats, root: int, group: tuple[int, ...], ranks: int
+) -> list[tuple[int, ...]]:
+    """Return switches in groups of which a symmetry of the costs exchanges each with the next."""
+    scale = np.max(cost, where=np.isfinite(cost), initial=0.0) or 1.0
+    label = np.unique(np.round(cost / scale, 9), return_inverse=True)[1].reshape(cost.shape)
+    found: list[list[int]] = []
+    for v in group:
+        if (
+            found
+            and root not in (v, found[-1][-1])
+            and _exchanges(label, root, found[-1][-1], v, ranks)
+        ):
+            found[-1].append(v)
+        else:
+            found.append([v])
+    return [tuple(part) for part in found]
+
+
+def _exchanges(label: Ints, root: int, one: int, other: int, ranks: int) -> bool:
+    """Return whether costs stay equal when two switches change places, and ranks accordingly.
+
+    ``label``: a number for each cost, equal ones having the same. Ranks follow by their costs to
+    and from all switches.
+    """
+    n = len(label)
+    image = np.arange(n)
+    image[[one, other]] = other, one
+    beside = np.hstack([label[:ranks, ranks:], label[ranks:, :ranks].T])
+    moved = np.hstack([label[:ranks, image[ranks:]], label[image[ranks:], :ranks].T])
+    of_root = np.arange(ranks) == root
+    before, after = (np.lexsort((*keys.T, of_root)) for keys in (beside, moved))
+    image[before] = after
+    return bool((label[np.ix_(image, image)] == label).all()) and int(image[root]) == root
+
+
+def _pruned(cost: AnyArray, root: int, parent: dict[int, int], ranks: int) -> Tree:
+    """Return the tree without switches that lead nowhere, and past those that copy nothing."""
+    while True:
+        children: dict[int, list[int]] = {}
+        for v, above in parent.items():
+            children.setdefault(above, []).append(v)
+        for v in [v for v in parent if v >= ranks]:
+            below = children.get(v, [])
+            if not below:
+                del parent[v]
+                break
+            if len(below) == 1 and cost[parent[v], below[0]] <= (
+                cost[parent[v], v] + cost[v, below[0]]
+            ) * (1 + 1e-9):
+                parent[below[0]] = parent.pop(v)
+                break
+        else:
+            total = float(sum(cost[above, v] for v, above in parent.items()))
+            return Tree(total, root, tuple(sorted((a, v) for v, a in parent.items())))
+
+
+def groups_alike(labels: Sequence[int], first: int) -> tuple[tuple[int, ...], ...]:
+    """Return the vertices from ``first`` on in groups of equal labels."""
+    groups: dict[int, list[int]] = {}
+    for k, label in enumerate(labels):
+        groups.setdefault(label, []).append(first + k)
+    return tuple(tuple(group) for group in groups.values())

@@ -8,8 +8,8 @@ lead away; roots are ranks, and switches that turn sums round. All trees share t
 
 Symmetries of the machine move trees to trees, so it is solved over orbits: of roots that are images
 of each other one is enough, and loads are averages over orbits of links (packing.md §1). Prices of
-the program find cheaper trees (:mod:`.tree`) until there is none. The end is exact: the weights are
-rational and checked in integers.
+the program find cheaper trees (:class:`.graph.SwitchSets`) until there is none. The end is exact:
+the weights are rational and checked in integers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import AnyArray, Floats, Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -32,10 +32,9 @@ from weft.dsl.symmetry.orbits import Orbits, orbits_of
 from ..base.meter import STEPS, Meter
 from ..fabric.fabric import fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
-from ..lp.highs import solve_lp
-from .effort import STEINER_EFFORT
-from .graph import Arcs, SteinerGraph
-from .tree import SwitchSets, Tree, groups_alike
+from ..lp.congestion import Congestion
+from ..lp.exact_finish import overlay
+from .graph import STEINER_EFFORT, Arcs, SteinerGraph, SwitchSets, Tree, groups_alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,8 @@ class _TreeColumns:
         width = np.array(self.width, float)
         for price in (1.0 / width, np.ones(len(width))):
             self._price(price / self.size, None)
-        if not self._spans():
+        grown = {c.family for c in self.columns}
+        if not any({2 * k, 2 * k + 1} <= grown for k in range(len(self.roots))):
             return None
         self._price(1.0 / width / self.size, None, plain=True)
         best, bound = None, 0.0
@@ -229,10 +229,6 @@ class _TreeColumns:
             if self.meter.over():
                 break
         return self._exact()
-
-    def _spans(self) -> bool:
-        found = {c.family for c in self.columns}
-        return any({2 * k, 2 * k + 1} <= found for k in range(len(self.roots)))
 
     def _price(
         self, row: Floats, families: Floats | None, *, plain: bool = False, every: bool = False
@@ -287,42 +283,18 @@ class _TreeColumns:
         self.columns.append(_TreeColumn(family, tree, load))
 
     def _master(self) -> tuple[float, Floats, Floats]:
-        """Return U, the prices of orbits, and the values of families."""
-        program = self._program()
-        rows = len(self.width)
-        found = solve_lp(
-            program[0], a_ub=program[1], b_ub=np.zeros(rows), a_eq=program[2], b_eq=program[3]
-        )
+        loads = np.array([c.load for c in self.columns]).T
+        found = self._program(loads, np.array(self.width, float)).least()
         self.meter.spend(20 * len(self.columns))
         if found.x is None:
             raise WeftError(f"trees with casts: {found.message}")
         return found.value, np.maximum(-found.ub_prices, 0.0), found.eq_prices[:-1]
 
-    def _program(self) -> tuple[Floats, SparseMatrix, SparseMatrix, Floats]:
-        """Columns: trees, shares of roots, U. Rows: orbits; families, and the sum of shares."""
-        n, roots, width = len(self.columns), len(self.roots), np.array(self.width, float)
-        last = n + roots
-        loads = np.array([c.load for c in self.columns])
-        at, orbit = np.nonzero(loads)
-        a_ub = SparseMatrix.of(
-            (len(width), last + 1),
-            np.concatenate([orbit, np.arange(len(width))]),
-            np.concatenate([at, np.full(len(width), last)]),
-            np.concatenate([loads[at, orbit], -width]),
-        )
+    def _program(self, loads: AnyArray, width: AnyArray) -> Congestion:
+        """Of loads (orbits, trees); both families of a root carry its share."""
         family = np.array([c.family for c in self.columns])
-        share = np.arange(2 * roots)
-        a_eq = SparseMatrix.of(
-            (2 * roots + 1, last + 1),
-            np.concatenate([family, share, np.full(roots, 2 * roots)]),
-            np.concatenate([np.arange(n), n + share // 2, n + np.arange(roots)]),
-            np.concatenate([np.ones(n), -np.ones(2 * roots), np.ones(roots)]),
-        )
-        right = np.zeros(2 * roots + 1)
-        right[-1] = 1.0
-        cost = np.zeros(last + 1)
-        cost[-1] = 1.0
-        return cost, a_ub, a_eq, right
+        both = np.arange(2 * len(self.roots))
+        return Congestion(loads, family, np.zeros(len(both)), width=width, share=both // 2)
 
     def _exact(self) -> CastPacking | None:
         """Solve the last program in rational numbers, pair the trees of each root, and prove it."""
@@ -347,29 +319,13 @@ class _TreeColumns:
 
     def _whole_program(self) -> tuple[LinearProgram, Ints]:
         """Return the last program in integers, and the factors of its rows."""
-        cost, a_ub, a_eq, right = self._program()
-        last = len(cost) - 1
         # In units of the widest row, so that the time is not a tiny number.
         widest = max(self.width)
         counted = np.rint(np.array([c.load for c in self.columns]) * self.size).astype(np.int64)
         room = [s * w / widest for s, w in zip(map(int, self.size), self.width, strict=True)]
         units = np.array([w.denominator for w in room], np.int64)
         sized = np.array([w.numerator for w in room], np.int64)
-        whole = counted * units
-        at, orbit = np.nonzero(whole)
-        a_ub = SparseMatrix.of(
-            a_ub.shape,
-            np.concatenate([orbit, np.arange(len(sized))]),
-            np.concatenate([at, np.full(len(sized), last)]),
-            np.concatenate([whole[at, orbit], -sized]),
-        )
-        return LinearProgram(
-            cost.astype(np.int64),
-            a_ub,
-            np.zeros(len(sized), np.int64),
-            a_eq,
-            right.astype(np.int64),
-        ), units
+        return self._program((counted * units).T, sized).exactly(), units
 
     def _lightest(self, program: LinearProgram, solved: Certified) -> list[Fraction]:
         """Return the weights of the trees that take the least time and, of these, fewest links.
@@ -418,23 +374,14 @@ class _TreeColumns:
 
     def _paired(self, weights: list[Fraction]) -> list[tuple[Fraction, RoutedTree, RoutedTree]]:
         """Pair trees to and from each root, in their order, so that weights agree."""
-        pairs = []
-        for k in range(len(self.roots)):
-            forth, back = (self._of_family(weights, 2 * k + way) for way in (0, 1))
-            while forth and back:
-                (mine, tree), (other, away) = forth.pop(0), back.pop(0)
-                part = min(mine, other)
-                pairs.append((part, tree, away))
-                if mine > part:
-                    forth.insert(0, (mine - part, tree))
-                if other > part:
-                    back.insert(0, (other - part, away))
-        return pairs
-
-    def _of_family(self, weights: list[Fraction], family: int) -> list[tuple[Fraction, RoutedTree]]:
-        """Return the trees of a family that carry something."""
-        listed = zip(weights, self.columns, strict=True)
-        return [(w, c.tree) for w, c in listed if c.family == family and w > 0]
+        used = [(c, w) for c, w in zip(self.columns, weights, strict=True) if w > 0]
+        return [
+            (part, forth, back)
+            for root in range(len(self.roots))
+            for forth, back, part in overlay(
+                *([(c.tree, w) for c, w in used if c.family == 2 * root + way] for way in (0, 1))
+            )
+        ]
 
 
 def routed(graph: SteinerGraph, arcs: Arcs, tree: Tree, *, inward: bool) -> RoutedTree:

@@ -22,10 +22,8 @@ from weft.dsl.nouns.parts import NodeKind
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of
-from .effort import STEINER_EFFORT
-from .graph import Arcs, SteinerGraph
+from .graph import STEINER_EFFORT, Arcs, SteinerGraph, Tree
 from .packing import RoutedTree, routed
-from .tree import Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.topology import Topology
-from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.flat import classic_algorithm
 from weft.synth.time.program_machine import Machine
 from weft.synth.time.program_tables import PreparedProgram
 from weft.synth.time.runtime_model import MSCCL

@@ -25,7 +25,7 @@ from weft.synth.base.cancellable import cpu_seconds
 from weft.synth.base.engine import Budget, Silent
 from weft.synth.engines.exact import paper, realize
 from weft.synth.engines.exact.demands import demands, reach
-from weft.synth.engines.exact.instance import ExactQuestion, build_space
+from weft.synth.engines.exact.instance import ExactQuestion, ExactRun, build_space
 
 INSTANCES = (
     ("dgx1", "allgather", 1, 2, 2),
@@ -66,7 +66,10 @@ def measure(
         wanted = demands(make(collective, box.ranks))
         space = build_space(box, find_hops(box), wanted, reach(box))
         answer = solve(
-            space, ExactQuestion(chunks, steps, rounds), Budget(limit).meter(), 0, Silent()
+            space,
+            ExactQuestion(chunks, steps, rounds),
+            Budget(limit).meter(),
+            ExactRun(0, Silent()),
         )
         return Run(str(answer.verdict), time.process_time() - started)
 

@@ -10,7 +10,7 @@ import pytest
 from edge_lists import CASES, MACHINES, Edge
 from shared import SHARED
 
-from weft.dsl.base.errors import BadFile, BadTopology, UnknownName, UserError
+from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.catalogue import names, topology, with_capable
 from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.host_file import host_names, load_host
@@ -202,40 +202,6 @@ def test_a_dead_cable_takes_the_symmetries_that_need_it() -> None:
     assert both.symmetries
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "says"),
-    [
-        ("dgx-1", UnknownName, "dgx1"),
-        ("ring", UserError, "size"),
-        ("ring:1", UserError, "at least 2"),
-        ("ring:99999999", UserError, "at most"),
-        ("hypercube:40", UserError, "at most"),
-        ("ring:8,bandwith=3", UnknownName, "bw"),
-        ("ring:8,bw=25", UserError, "unit"),
-        ("ring:8,bw=0GB/s", UserError, "zero"),
-        ("ring:8,bw=-5GB/s", UserError, "negative"),
-        ("ring:8,bw=nanGB/s", UserError, "not a bandwidth"),
-        ("ring:8,,alpha=1us", UserError, "empty item"),
-        ("ring:8,bw=1GB/s,bw=2GB/s", UserError, "twice"),
-        ("ring:8,dead=0-2", BadTopology, "no cable"),
-        ("ring:8,dead=0-9", UnknownName, "node"),
-        ("dgx1:nodes=0", UserError, "too small"),
-        ("dgx1:nics=4", UserError, "several hosts"),
-        ("dgx-a100:nodes=3,nics=8,4", UserError, "3 hosts"),
-        ("dgx-a100:nodes=2,fabric=star2", UnknownName, "star"),
-        ("dgx-a100:nodes=2,fabric=planes", UserError, "not complete"),
-        ("fat-tree:k=3", UserError, "even"),
-        ("nowhere/topo.xml", BadFile, "no such file"),
-        ("", UnknownName, "known"),
-    ],
-)
-def test_bad_names_say_what_is_wrong(text: str, error: type[UserError], says: str) -> None:
-    with pytest.raises(error) as caught:
-        topology(text)
-    assert says in caught.value.render()
-    assert caught.value.exit_code == 2
-
-
 @pytest.mark.parametrize("name", host_names())
 def test_no_symmetry_that_a_machine_file_declares_is_wrong(name: str) -> None:
     assert len(topology(name).symmetries) == len(load_host(name).moves) > 0
@@ -266,27 +232,6 @@ def test_sharp_is_for_switches_that_can() -> None:
     assert set(able("dgx-h100:nodes=4,fabric=pods:2,sharp=fabric")) == {"pod0", "pod1"}
     both = "dgx-h100:nvls=on*1+dgx-a100*2:fabric=rails,sharp=fabric"
     assert set(able(both)) == {"nvswitch0", *(f"rail{i}" for i in range(8))}
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("dgx-a100:sharp=on", "no switch"),
-        ("dgx-a100:nvls=on", "no switch"),
-        ("dgx-h100:sharp=fabric", "several hosts"),
-        ("dgx-h100:sharp=all,nvls=off", "exclude"),
-        ("dgx-h100*2+dgx-a100*1:sharp=nvls", "of their network"),
-        ("hub:4,capable=hub:turns", "does not reduce"),
-        ("hub:4,capable=hub:sums", "unknown capability"),
-        ("hub:4,capable=gpu1:multicast", "is a GPU"),
-        ("hub:4,capable=hub", "names no switch"),
-        ("hub:4,capable=rail0:multicast", "unknown node"),
-    ],
-)
-def test_capabilities_that_make_no_sense_are_refused(text: str, says: str) -> None:
-    with pytest.raises(UserError, match=says) as caught:
-        topology(text)
-    assert caught.value.exit_code == 2
 
 
 def test_the_flag_for_capabilities_is_told_in_its_own_spelling() -> None:

@@ -30,8 +30,7 @@ from weft.dsl.nouns.schedule import read as read_schedule
 from weft.dsl.nouns.schedule import write as write_schedule
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
-from weft.synth.engines.classic.catalog import classic_algorithm
-from weft.synth.engines.classic.flat import FLAT
+from weft.synth.engines.classic.flat import FLAT, classic_algorithm
 from weft.synth.engines.classic.place import all_algorithms
 from weft.synth.engines.classic.text import named_algorithm
 

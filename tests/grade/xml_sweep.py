@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_schedule
-from weft.backends.execute.execute import run_xml
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
+from weft.backends.formats.msccl.run import run_xml
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind, make

@@ -14,7 +14,7 @@ from weft.backends.execute.execute import run_program
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
-from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.flat import classic_algorithm
 from weft.synth.engines.classic.model import Flat
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import MSCCL

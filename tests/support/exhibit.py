@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.backends.check.accesses import accesses
-from weft.backends.check.bounds import CallerBuffers, buffers_of_program, buffers_of_xml
-from weft.backends.check.connections import connect
+from weft.backends.check.bounds import CallerBuffers, buffers_of_program
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import FULL, _suspects, _unordered, levels
+from weft.backends.execute.execute import BufferMemory
 from weft.backends.execute.layout import data, layout
-from weft.backends.execute.machine import MessageShape, assemble
-from weft.backends.execute.memory import BufferMemory
+from weft.backends.formats.msccl.check import buffers_of_xml
 from weft.backends.formats.msccl.read import collective_of, read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
+from weft.backends.judge.events import MessageShape, assemble
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Code, Program
@@ -41,7 +41,7 @@ def exhibit(
     listing: Code, buffers: CallerBuffers, collective: Collective, in_place: bool, most: int = 12
 ) -> Shown:
     """Execute both orders of unordered pairs."""
-    graph = expand(listing, connect(listing))
+    graph = expand(listing)
     edges = levels(graph)
     pairs = _suspects(graph, accesses(graph, edges.order, buffers, in_place), FULL)
     first, second, _ = _unordered(graph, edges, *pairs)

@@ -15,16 +15,15 @@ from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import ROOTED, make
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
-from weft.synth.engines.classic.grid import RankGrid, plain_grid
+from weft.synth.engines.classic.grid import NestedPartitions, RankGrid, plain_grid
 from weft.synth.engines.classic.hierarchical import (
     HIERARCHICAL,
     Hierarchical,
     MachineStructure,
     Shape,
 )
-from weft.synth.engines.classic.leaders import NestedPartitions
 from weft.synth.engines.classic.model import HockneyCost
-from weft.synth.engines.classic.routes import GpuRoutes
+from weft.synth.engines.classic.schedule import GpuRoutes
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import MSCCL
 
@@ -56,7 +55,7 @@ class Case:
         )
         grid = plain_grid(self.shape)
         where = levels_of(grid) if self.one.structure is MachineStructure.LEVELS else grid
-        self.one.write(p, where, **self.one.options(self.shape))
+        self.one.write(p, where)
         return p.algorithm()
 
     def program(self) -> Program:

@@ -26,7 +26,7 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
-from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.flat import classic_algorithm
 from weft.synth.time.calibrated import NCCL, calibrated_model
 from weft.synth.time.program_time import ProgramClock
 

@@ -17,12 +17,14 @@ from exhibit import exhibits
 from right import RIGHT
 from xml_edit import File
 
-from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import Finding, errors
 from weft.backends.compile.compile import CompileOptions, lower_schedule
-from weft.backends.execute.execute import run_algo, run_program
+from weft.backends.execute.execute import run_program
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
+from weft.backends.formats.msccl.run import run_algo
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
 from weft.dsl.nouns.runtime import EXECUTOR, RCCL

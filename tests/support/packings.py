@@ -18,11 +18,11 @@ from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
 from weft.synth.engines.packing.order.plan import PackingPlan
 from weft.synth.engines.packing.order.plan_quick import (
-    Automorphisms,
-    load_us_per_byte,
+    Group,
+    identity,
     quick_packing,
 )
-from weft.synth.engines.packing.trees.effort import TREE_EFFORT
+from weft.synth.engines.packing.trees.machine import TREE_EFFORT
 from weft.synth.engines.packing.trees.model import Packing, trees_per_root
 from weft.synth.engines.packing.trees.trees import pack
 
@@ -31,16 +31,16 @@ COPYING = ("allgather", "alltoall")
 COMBINING = ("reduce_scatter", "allreduce")
 
 
-def declared_group(machine: Topology) -> Automorphisms:
+def declared_group(machine: Topology) -> Group:
     """All elements of what the builder of a machine declares."""
     elements = symmetry.generate(symmetry.verified(machine)) or ()
     if not elements:
-        return Automorphisms.none(machine)
+        return identity(machine)
     moved = [symmetry.link_image(machine, g) for g in elements]
-    return Automorphisms(np.array(elements, np.int32), np.array(moved, np.int32))
+    return np.array(elements, np.int32), np.array(moved, np.int32)
 
 
-def quick(machine: Topology, collective: Collective, group: Automorphisms | None = None) -> Packing:
+def quick(machine: Topology, collective: Collective, group: Group | None = None) -> Packing:
     """The quickest trees, with the bound on their rate."""
     known = bounds(machine, collective)
     return quick_packing(machine, collective, known.us_per_byte, known.certificate, group)
@@ -64,7 +64,7 @@ def mixed(packings: list[Packing], seed: int, most: int = 12) -> Packing:
         for tree in packing.trees
     )
     whole = replace(packings[0], trees=trees)
-    return replace(whole, us_per_byte=load_us_per_byte(whole))
+    return whole.rated()
 
 
 def to_schedule(packing: Packing, segments: int = 1) -> Schedule:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import parse_json, read_text
 from weft.dsl.catalogue import file_of, imported, paired
-from weft.dsl.importers.taccl_pair import is_taccl_topology
+from weft.dsl.importers.taccl import is_taccl_topology
 from weft.dsl.importers.taccl_sketch import TacclSketch, looks_like_sketch, read_taccl_sketch
 from weft.dsl.importers.teccl import looks_like_teccl
 from weft.dsl.machines.host_file import host_names

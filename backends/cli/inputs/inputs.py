@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UserError
@@ -33,17 +33,6 @@ class NamedCollective:
     collective: str
     root: tuple[int, ...] | None = None
     roots: tuple[int, ...] | None = None
-
-
-def require_stated(given: Mapping[str, object], hint: str = "or the file of a schedule") -> None:
-    """Require values of flags, by the flags' names.
-
-    Raises:
-        UserError: some are None.
-    """
-    if missing := [flag for flag, value in given.items() if value is None]:
-        told = ", ".join(missing)
-        raise UserError(f"the following arguments are required: {told}", hint=hint)
 
 
 def named_down(args: DownFlags, topology: Topology) -> tuple[Down, ...]:

@@ -10,7 +10,7 @@ from weft.dsl.base.units import format_binary
 from weft.dsl.nouns.program import protocol_of
 
 from ...report.model_numbers import assumed_words
-from ...report.plan_words import idea_words, plan_words
+from ...report.sheets import idea_words, plan_words
 from ...tune.library_model import library_model
 
 if TYPE_CHECKING:

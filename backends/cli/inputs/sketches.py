@@ -11,8 +11,7 @@ from weft.dsl.base.files import parse_json, read_text, write_text
 from weft.dsl.base.foreign import refuse_foreign
 from weft.dsl.catalogue import imported
 from weft.dsl.catalogue import topology as topology_named
-from weft.dsl.importers.sketches.taccl_rules import Imported, translate
-from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
+from weft.dsl.importers.sketches.taccl_rules import Imported, teccl_sketch, translate
 from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.lint import lint

@@ -14,9 +14,8 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.schedule_time import simulate
 
 from ...ranks.recording import Call, load
-from ...report.dot import machine_dot
 from ...report.plan_chart import add_plan, plan_chart
-from ...report.svg import drawing, machine_piece, program_chart, schedule_chart
+from ...report.svg import drawing, machine_dot, machine_piece, program_chart, schedule_chart
 from ...report.trace import TraceFile
 from ...report.trace_check import require_sound
 from ...report.trace_runs import add_measured, add_program, add_schedule
@@ -58,7 +57,6 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
 
 
 def _plan_trace(trace: TraceFile, subject: Subject) -> Drawn:
-    """Return the trace of a plan of a workload."""
     plan = judged_plan(subject)
     add_plan(trace, plan)
     trace.about = {"times": "planned by weft", "file": subject.where}
@@ -69,11 +67,7 @@ def _plan_trace(trace: TraceFile, subject: Subject) -> Drawn:
 
 
 def _measured(args: ShowFlags) -> Call | None:
-    """Return the recorded call of the requested size, or of the largest.
-
-    Raises:
-        UserError: none was recorded.
-    """
+    """Return the recorded call of the requested size, or of the largest."""
     if args.measured is None:
         return None
     recording = load(parse_json(read_text(args.measured), args.measured), args.measured)
@@ -83,7 +77,6 @@ def _measured(args: ShowFlags) -> Call | None:
 def _add_run(
     trace: TraceFile, subject: Subject, args: ShowFlags, group: str
 ) -> tuple[str, float, int]:
-    """Add the simulation to a trace; return a description, µs, and the message's bytes."""
     if subject.kind == FileKind.SCHEDULE:
         run = schedule_timeline(subject, args)
         add_schedule(trace, run, group)
@@ -147,7 +140,6 @@ def _use(schedule: Schedule, args: ShowFlags) -> tuple[Any, float, int]:
 
 
 def _no_drawing(subject: Subject, wanted: str) -> UserError:
-    """Return the error for a drawing of a file of the wrong kind."""
     return UserError(f"it is of {wanted}; this is {an(subject.kind)}", where=subject.where)
 
 

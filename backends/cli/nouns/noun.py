@@ -278,6 +278,32 @@ def refuse_collective(flags: Flags, subject: Subject) -> None:
         )
 
 
+def require_given(*flags: tuple[str, object]) -> None:
+    """Require the flags of a problem, where no schedule is named that has its own.
+
+    Raises:
+        UserError: one was not given.
+    """
+    if missing := [name for name, value in flags if value is None]:
+        raise UserError(
+            f"the following arguments are required: {', '.join(missing)}",
+            hint="or the file of a schedule",
+        )
+
+
+def schedule_of(subject: Subject, otherwise: str) -> Schedule:
+    """Return the schedule in a file; ``otherwise``: flags that state a problem without one.
+
+    Raises:
+        UserError: it is of another kind.
+    """
+    if subject.kind is not FileKind.SCHEDULE:
+        raise UserError(
+            f"expected a schedule, got {an(subject.kind)}", where=subject.where, hint=otherwise
+        )
+    return subject.schedule()
+
+
 def compared_sizes(args: DiffFlags) -> tuple[int, ...]:
     """Return the message sizes for which ``weft diff`` compares times."""
     if args.size:

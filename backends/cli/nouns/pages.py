@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,15 @@ from typing import Any
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import read_text
 from weft.dsl.nouns.schedule import Schedule, read
-from weft.dsl.nouns.topology import Topology
 from weft.synth.judge.verify import require_valid
 
 from ...formats.format import Requirements
-from ...report.html.bench_page import results_page
-from ...report.html.convergence import convergence_section
+from ...report.html.bench_page import convergence_section, results_page
 from ...report.html.library_page import library_page, plan_views
 from ...report.html.page import Make, byte_words
-from ...report.html.plan_page import plan_page
 from ...report.html.program_page import ShownProgram, program_page
 from ...report.html.schedule_page import Shown, frontier_page, pair_page, schedule_page
-from ...report.html.text_page import text_page, topology_page
+from ...report.html.text_page import plan_page, text_page, topology_page
 from ...report.text import topology_text
 from ..flags.files import ShowFlags
 from ..inputs.machines import is_library, on_machine, read_topology
@@ -46,7 +42,6 @@ def page_of(args: ShowFlags) -> Make:
 
 
 def _single(subject: Subject, args: ShowFlags) -> Make:
-    """Return the page of one file; by default that of the text that ``show`` prints."""
     noun = subject.noun
     if isinstance(noun, ProgramNoun) and not (
         isinstance(noun, FormatNoun) and not noun.format.compiled
@@ -54,7 +49,9 @@ def _single(subject: Subject, args: ShowFlags) -> Make:
         return _program(noun, subject, args)
     match subject.kind:
         case FileKind.SCHEDULE:
-            return _schedule(subject, args)
+            shown = _shown(subject, args)
+            convergence = _convergence(args, shown)
+            return lambda most: schedule_page(shown, convergence, most)
         case FileKind.TOPOLOGY:
             topology = subject.topology()
             page = topology_page(topology, topology_text(topology), subject.named)
@@ -79,15 +76,7 @@ def _single(subject: Subject, args: ShowFlags) -> Make:
 # --- schedules ------------------------------------------------------------------------------------
 
 
-def _schedule(subject: Subject, args: ShowFlags) -> Make:
-    """Return the page of a schedule, with the convergence of its search from ``--log``."""
-    shown = _shown(subject, args)
-    convergence = _convergence(args, shown)
-    return lambda most: schedule_page(shown, convergence, most)
-
-
 def _pair(other_file: str, args: ShowFlags) -> Make:
-    """Return the page of two schedules side by side."""
     if args.log is not None:
         raise UserError("--log is of one search", where=args.log)
     one, other = (_shown(read_subject(file), args) for file in (args.file, other_file))
@@ -95,7 +84,6 @@ def _pair(other_file: str, args: ShowFlags) -> Make:
 
 
 def _frontier(args: ShowFlags) -> Make:
-    """Return the page function of a frontier: all schedules of a folder."""
     files = sorted(Path(args.file).glob("*.json"))
     subjects = [read_subject(str(file)) for file in files]
     if not subjects or any(one.kind is not FileKind.SCHEDULE for one in subjects):
@@ -105,7 +93,10 @@ def _frontier(args: ShowFlags) -> Make:
             hint="weft synth --objective frontier -o FOLDER writes one",
         )
     first = _shown(subjects[0], args)
-    shown = [first, *(_shown(one, args, _same(first, one)) for one in subjects[1:])]
+    shown = [first]
+    for one in subjects[1:]:  # bounds name numbers of chunks: those of another number are others
+        same = one.schedule().collective == first.schedule.collective
+        shown.append(_shown(one, args, first.bound if same else None))
     if len({(s.schedule.topology.digest(), str(s.schedule.collective.kind)) for s in shown}) > 1:
         raise BadFile("schedules of several problems", where=args.file)
     shown.sort(key=lambda one: (one.schedule.steps, one.name))
@@ -113,22 +104,8 @@ def _frontier(args: ShowFlags) -> Make:
     return lambda most: frontier_page(Path(args.file).name, shown, convergence, most)
 
 
-def _same(first: Shown, subject: Subject) -> Any:
-    """Return the bound of the first, common to all: they differ in their chunks only.
-
-    Bounds name numbers of chunks, so that of another number is computed anew.
-    """
-    same = subject.schedule().collective == first.schedule.collective
-    return first.bound if same else None
-
-
 def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
-    """Return a schedule for a page, at the requested size; ``bound``: its lower bound, if known.
-
-    Raises:
-        CheckFailed: it is wrong.
-        UserError: it is not a schedule, moves nothing, or is too large.
-    """
+    """Return a schedule for a page, at the requested size; ``bound``: its lower bound, if known."""
     if subject.kind is not FileKind.SCHEDULE:
         raise UserError(f"expected a schedule, got: {subject.kind}", where=subject.where)
     schedule = subject.schedule()
@@ -146,7 +123,6 @@ def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
 
 
 def _convergence(args: ShowFlags, shown: Shown) -> Any:
-    """Return the section of the search that ``--log`` recorded; None without one."""
     if args.log is None:
         return None
     return convergence_section(read_text(args.log), args.log, shown.schedule)
@@ -156,9 +132,14 @@ def _convergence(args: ShowFlags, shown: Shown) -> Any:
 
 
 def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
-    """Return the page of a program."""
     held = noun.held(subject, Requirements(may_hang=True), "shown")
-    machine = _machine_of(args, len(held.program.ranks)) or noun.machine(subject)
+    machine = read_topology(args.topology) if args.topology else noun.machine(subject)
+    ranks = len(held.program.ranks)
+    if args.topology and machine and machine.ranks != ranks:
+        raise UserError(
+            f"the program is for {ranks} ranks, {machine.name} has {machine.ranks}",
+            where=args.topology,
+        )
     if args.log is not None:
         raise UserError("--log draws a search, and a program comes from none", where=args.log)
     valid = ""
@@ -176,31 +157,11 @@ def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
     return lambda most: program_page(shown, most)
 
 
-def _machine_of(args: ShowFlags, ranks: int) -> Topology | None:
-    """Return the machine of ``-t``, with the given number of ranks; None without ``-t``."""
-    if not args.topology:
-        return None
-    topology = read_topology(args.topology)
-    if topology.ranks != ranks:
-        raise UserError(
-            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
-            where=args.topology,
-        )
-    return topology
-
-
 # --- libraries ------------------------------------------------------------------------------------
 
 
 def _library(subject: Subject) -> Make:
-    """Return the page of times and plans, with the schedules of the folder."""
     library, folder = subject.library(), Path(subject.where).parent
-    views = plan_views(library, _finder(folder))
-    return lambda most: library_page(library, views, folder.resolve().name, most)
-
-
-def _finder(folder: Path) -> Callable[[str], Schedule | None]:
-    """Return a function that reads and verifies schedules of a library's folder, each once."""
 
     @cache
     def find(file: str) -> Schedule | None:
@@ -212,4 +173,5 @@ def _finder(folder: Path) -> Callable[[str], Schedule | None]:
         require_valid(schedule)
         return schedule
 
-    return find
+    views = plan_views(library, find)
+    return lambda most: library_page(library, views, folder.resolve().name, most)

@@ -146,11 +146,7 @@ def program_times(
 
 
 def _model(args: SimulateFlags, topology: Topology) -> RuntimeModel:
-    """Return the model that the flags ask for.
-
-    Raises:
-        UserError: ``--timing`` without the calibrated model, or not a number of it.
-    """
+    """Return the model that the flags ask for."""
     model = replace(chosen_model(args).on(topology, args.target), name=args.target or "msccl")
     if args.local_bandwidth is not None:
         model = replace(model, local_GBps=args.local_bandwidth)

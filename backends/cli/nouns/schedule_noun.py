@@ -1,21 +1,28 @@
-"""Schedules as files: verified, and simulated by the α–β model."""
+"""Schedules as files: verified, simulated by the α–β model, compared."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import format_bytes, parse_size_range
+from weft.dsl.nouns import schedule
 from weft.dsl.nouns.schedule import Schedule, move_words
+from weft.synth.fabric.fabric import fabric_of
+from weft.synth.fabric.occupancy import links_used
 from weft.synth.judge.verify import require_valid, verify
 from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import SimulatedTime, simulate
 
 from ...check.checks import Check
-from ...formats.listings import Sheets
+from ...formats.listings import Sheet, Sheets, Value, digest_of
 from ...report.model_numbers import program_starts, schedule_remark
-from ...report.schedule_sheets import schedule_sheets
-from ...report.sheets import times
+from ...report.report import problem_json
+from ...report.sheets import MOST_LISTED, link_names, plain, times
 from ...report.text import schedule_text
 from ..flags.files import CheckFlags, DiffFlags, SimulateFlags
 from ..inputs.machines import on_machine
@@ -67,9 +74,7 @@ class ScheduleNoun(Noun):
         schedule = subject.schedule()
         collective = schedule.collective
         return schedule_text(schedule), {
-            "topology": schedule.topology.name,
-            "collective": collective.name or str(collective.kind),
-            "ranks": collective.ranks,
+            **problem_json(schedule.topology, collective),
             "steps": schedule.steps,
             "rounds": sum(schedule.rounds),
             "chunks": collective.factor,
@@ -115,7 +120,6 @@ class ScheduleNoun(Noun):
 
 
 def _part_checks(schedule: Schedule) -> list[Check]:
-    """Return what was shown of the parts of a merged schedule."""
     checks = [
         Check(
             f"part {one.name}",
@@ -136,3 +140,67 @@ def verified_schedule(subject: Subject, topology: str | None) -> Schedule:
         schedule = on_machine(schedule, topology)
     require_valid(schedule)
     return schedule
+
+
+UNIT = 1 << 20
+"""Message size in bytes for which the load of links is stated."""
+
+
+def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
+    """Return facts, the load of every link and shared resource, and all transfers."""
+    made = s.provenance
+    facts: dict[str, Value] = {
+        "collective": str(s.collective),
+        "topology": s.topology.name,
+        "machine": s.topology.digest()[:16],
+        "chunks": s.collective.factor,
+        "steps": s.steps,
+        "rounds": sum(s.rounds) or None,
+        "transfers": len(s),
+        **({"casts": len(s.casts)} if len(s.casts) else {}),
+        "segments": s.segments,
+        "planned order": s.planned,
+        "made for bytes": s.bytes,
+        **{key: plain(made.get(key)) for key in ("engine", "found_by", "seed")},
+        "digest": digest_of(schedule.dumps(replace(s, provenance={}))),
+    }
+    sheets: dict[str, Sheet] = {"facts": facts, f"bytes of {format_bytes(UNIT)}": _loads(s)}
+    if len(s) <= MOST_LISTED:
+        sheets["transfers"] = _transfers(s)
+    if 0 < len(s.casts) <= MOST_LISTED:
+        sheets["casts"] = _casts(s)
+    return sheets
+
+
+def _loads(s: Schedule) -> Sheet:
+    t = s.topology
+    fabric = fabric_of(t)
+    links, _, chunk = links_used(s)
+    position, rows = fabric.resources_of(links)
+    grains = s.collective.grains[chunk[position]]
+    load = np.zeros(fabric.resources)
+    np.add.at(load, rows, grains)
+    load *= UNIT / s.collective.message_chunks
+    names = [*link_names(t), *(f"shared {r.name}" for r in t.resources)]
+    return {name: float(x) for name, x in zip(names, load, strict=True) if x}
+
+
+def _casts(s: Schedule) -> Sheet:
+    names = link_names(s.topology)
+    sheet: dict[str, Value] = {}
+    for i, one in enumerate(s.casts):
+        ends = " -> ".join(",".join(map(str, x)) for x in (one.sources, one.destinations))
+        does = "adds" if one.reduce else "stores"
+        way = ", ".join(names[k] for k in one.links)
+        sheet[f"cast {i}"] = f"step {one.step}: chunk {one.chunk} {ends} {does} over {way}"
+    return sheet
+
+
+def _transfers(s: Schedule) -> Sheet:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for one in s:
+        way = ",".join(map(str, one.route))
+        kind = "+>" if one.reduce else "->"
+        name = f"chunk {one.chunk}: {one.src} {kind} {one.dst}"
+        found[name].append(f"step {one.step + 1} over {way}")
+    return {name: "; ".join(sorted(steps)) for name, steps in found.items()}

@@ -21,65 +21,47 @@ class StreamNoun(Noun):
 
     def check(self, subject: Subject, args: CheckFlags, console: Console) -> list[Check]:
         """Replay the stream."""
-        return _checks(subject.where)
+        judge, blocks = read(subject.where)
+        for block in blocks:
+            if not judge.feed(block):
+                break
+        verdict = judge.finish()
+        machine = judge.topology
+        size = f"{count(verdict.transfers, 'transfer')}, allgather on {machine.ranks} ranks"
+        found = "achieves its collective" if verdict.ok else verdict.problem
+        return [
+            Check("form", True, f"{size} of {machine.name}"),
+            Check("stream", verdict.ok, found),
+        ]
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
         """Return the header; the transfers are not read."""
-        return _header(subject.where)
-
-
-def _header(path: str) -> tuple[str, dict[str, Any]]:
-    """Return the header of a stream as text and as JSON; the transfers are not read.
-
-    Raises:
-        BadFile: it is none.
-    """
-    head = read_header(path)
-    bound, machine = head.bound_us, head.topology
-    of_bound = bound / head.time_us if head.time_us else 1.0
-    text = facts(
-        [
-            ("stream", f"allgather on {machine.name}"),
-            ("ranks", machine.ranks),
-            ("transfers", head.transfers),
-            (
-                "message",
-                f"{format_bytes(head.message_bytes)}, {count(head.pieces, 'piece')} per rank",
-            ),
-            ("time", f"{microseconds(head.time_us)} µs"),
-            ("bound", f"{microseconds(bound)} µs ({of_bound:.1%})"),
-            ("verified", head.verified),
-            ("seed", head.seed),
-        ]
-    )
-    return text, {
-        "topology": machine.name,
-        "collective": "allgather",
-        "ranks": machine.ranks,
-        "bytes": head.message_bytes,
-        "transfers": head.transfers,
-        "value": number(head.time_us),
-        "bound_us": number(bound),
-        "of_bound": of_bound,
-        "verified": head.verified,
-    }
-
-
-def _checks(path: str) -> list[Check]:
-    """Replay a stream.
-
-    Raises:
-        BadFile: it is none, or its files do not fit together.
-    """
-    judge, blocks = read(path)
-    for block in blocks:
-        if not judge.feed(block):
-            break
-    verdict = judge.finish()
-    machine = judge.topology
-    size = f"{count(verdict.transfers, 'transfer')}, allgather on {machine.ranks} ranks"
-    found = "achieves its collective" if verdict.ok else verdict.problem
-    return [
-        Check("form", True, f"{size} of {machine.name}"),
-        Check("stream", verdict.ok, found),
-    ]
+        head = read_header(subject.where)
+        bound, machine = head.bound_us, head.topology
+        of_bound = bound / head.time_us if head.time_us else 1.0
+        text = facts(
+            [
+                ("stream", f"allgather on {machine.name}"),
+                ("ranks", machine.ranks),
+                ("transfers", head.transfers),
+                (
+                    "message",
+                    f"{format_bytes(head.message_bytes)}, {count(head.pieces, 'piece')} per rank",
+                ),
+                ("time", f"{microseconds(head.time_us)} µs"),
+                ("bound", f"{microseconds(bound)} µs ({of_bound:.1%})"),
+                ("verified", head.verified),
+                ("seed", head.seed),
+            ]
+        )
+        return text, {
+            "topology": machine.name,
+            "collective": "allgather",
+            "ranks": machine.ranks,
+            "bytes": head.message_bytes,
+            "transfers": head.transfers,
+            "value": number(head.time_us),
+            "bound_us": number(bound),
+            "of_bound": of_bound,
+            "verified": head.verified,
+        }

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
 from weft.dsl.base.files import kind_of, looks_like_json, parse_json, read_text
@@ -31,9 +31,6 @@ from .nouns import noun_of
 from .program_noun import FormatNoun
 from .streams import is_stream
 
-if TYPE_CHECKING:
-    from weft.dsl.nouns.schedule import Schedule
-
 
 def read_subject(text: str, also: Collection[FileKind] = ()) -> Subject:
     """Return the file or catalogue entry that a path, a name or ``-`` stands for.
@@ -47,19 +44,6 @@ def read_subject(text: str, also: Collection[FileKind] = ()) -> Subject:
     if text != "-" and not _is_there(text):
         return _named(text)
     return _read(text, text, also)
-
-
-def schedule_at(path: str, hint: str) -> Schedule:
-    """Return the schedule in a file.
-
-    Raises:
-        UserError: it is of another kind; ``hint``: what may be stated instead.
-    """
-    subject = read_subject(path)
-    if subject.kind is not FileKind.SCHEDULE:
-        told = f"expected a schedule, got {an(subject.kind)}"
-        raise UserError(told, where=subject.where, hint=hint)
-    return subject.schedule()
 
 
 def _read(path: str, named: str, also: Collection[FileKind] = ()) -> Subject:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.tables import microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 
 from ...check.findings import require_good
@@ -22,6 +21,7 @@ from ...ranks.bench.results import entries
 from ...ranks.joined import is_joined
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
+from ...report.report import shown
 from ..flags.files import CompileFlags
 from ..flags.machines import BenchFlags
 from ..inputs.machines import read_topology
@@ -32,8 +32,6 @@ from ..output.stages import telling
 from ..work.lowering import source_of
 
 if TYPE_CHECKING:
-    from weft.dsl.nouns.topology import Topology
-
     from ...formats.p2p.model import Script
     from ...ranks.bench.results import BenchTime, Predict
 
@@ -83,7 +81,6 @@ def run(args: BenchFlags, console: Console) -> int:
 
 
 def _plan(text: str, args: BenchFlags) -> tuple[Contestant, Script]:
-    """Return a proved file for the runtime; other inputs are compiled."""
     subject = read_subject(text)
     backend = format_on(args.on)
     if subject.is_script:
@@ -125,7 +122,6 @@ def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
 
 
 def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
-    """Contestants of one name get a number."""
     names = [one.name for one in some]
     return tuple(
         one if names.count(one.name) == 1 else replace(one, name=f"{one.name} ({i})")
@@ -139,36 +135,21 @@ def _predictions(
     if not args.topology:
         return {}
     machine = read_topology(args.topology)
+
+    def us(script: Script, size: int) -> float:
+        return predict(script, machine, size, overhead_us=float(args.overhead)).time_us
+
     return {
-        one.name: partial(_time_us, script, machine, float(args.overhead))
+        one.name: partial(us, script)
         for one, (_, script) in zip(bench.contestants, plans, strict=True)
     }
 
 
-def _time_us(script: Script, machine: Topology, overhead: float, size: int) -> float:
-    return predict(script, machine, size, overhead_us=overhead).time_us
-
-
 def _text(found: list[BenchTime]) -> str:
-    predicted = any(x.predicted_us is not None for x in found)
     best = {size: min(x.us for x in found if x.bytes == size) for size in {x.bytes for x in found}}
-    rows = []
-    for x in found:
-        row = [
-            format_bytes(x.bytes),
-            x.name,
-            microseconds(x.us),
-            microseconds(x.least_us),
-            number(x.algbw_GBps),
-            number(x.busbw_GBps),
-            "WRONG" if x.wrong else "best" if x.us == best[x.bytes] else "",
-        ]
-        if predicted:
-            row += (
-                ["", ""]
-                if x.predicted_us is None
-                else [microseconds(x.predicted_us), f"{x.error:+.0%}"]
-            )
-        rows.append(tuple(row))
-    head = ("size", "plan", "µs", "least µs", "algbw GB/s", "busbw GB/s", "")
-    return table(head + (("predicted µs", "error") if predicted else ()), rows)
+    marks = ["WRONG" if x.wrong else "best" if x.us == best[x.bytes] else "" for x in found]
+    return shown(
+        [{**x.to_json(), "mark": mark} for x, mark in zip(found, marks, strict=True)],
+        *("size:bytes", "plan:name", "µs:us", "least µs:least_us", "algbw GB/s:algbw_GBps"),
+        *("busbw GB/s:busbw_GBps", ":mark", "predicted µs:predicted_us", "error:error:+.0%"),
+    )

@@ -5,24 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.tables import exact, facts, microseconds, number, rounded, table
-from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.base.tables import exact, facts, number, rounded
+from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.bounds import ROOTED, binding, bounds
 from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.reached_rates import reached_rates, switches_json
+from ...report.report import problem_json, shown
 from ..flags.search import BoundFlags
-from ..inputs.inputs import message_note, read_problem, require_stated
-from ..nouns.subjects import schedule_at
+from ..inputs.inputs import message_note, read_problem
+from ..nouns.noun import require_given, schedule_of
+from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
 from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.topology import Topology
-    from weft.synth.bounds import Bounds, RootedBound
+    from weft.synth.bounds import Bounds
 
 
 def run(args: BoundFlags, console: Console) -> int:
@@ -45,9 +47,7 @@ def run(args: BoundFlags, console: Console) -> int:
         _text(f"{name} on {topology.name}", bound, sizes, remark, brought),
         {
             "status": "ok",
-            "topology": topology.name,
-            "collective": name,
-            "ranks": collective.ranks,
+            **problem_json(topology, collective),
             "bound": bound.to_json(),
             "sizes": sizes,
             **({"relays": hint} if hint else {}),
@@ -60,7 +60,7 @@ def run(args: BoundFlags, console: Console) -> int:
 
 def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
     if args.file is None:
-        require_stated({"-t/--topology": args.topology, "-c/--collective": args.collective})
+        require_given(("-t/--topology", args.topology), ("-c/--collective", args.collective))
         return *read_problem(args), args.size
     given = (args.topology, args.group, args.collective, args.root, args.roots)
     if any(one is not None for one in given) or args.down or args.down_nic or args.down_rank:
@@ -69,7 +69,7 @@ def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
             where=args.file,
             hint="leave out -t, -c, --group, --root and --down",
         )
-    schedule = schedule_at(args.file, "-t TOPO -c COLL state the problem otherwise")
+    schedule = schedule_of(read_subject(args.file), "-t TOPO -c COLL state the problem otherwise")
     size = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else None
     return schedule.topology, schedule.collective, args.size or size
 
@@ -91,6 +91,10 @@ def _text(
     """Return the bounds, and those at sizes; ``remark``: what no bound counts, ``brought``: what
     switches that compute bring."""
     latency, algbw, least = bound.latency_us, bound.algbw_GBps, bound.rounds_per_chunk
+    rooted = ""
+    if one := bound.rooted:  # it holds for some schedules only
+        ps = rounded(one.us_per_byte * 10**6)
+        rooted = f"at least {ps} ps/B for {ROOTED}: {one.certificate.text}"
     head = facts(
         [
             ("problem", title),
@@ -107,8 +111,8 @@ def _text(
             ),
             ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
             ("tight", _tightness(bound) if algbw else None),
-            *(("", _rooted(one)) for one in (bound.rooted,) if one is not None),
-            *(("" if i else "switches", one) for i, one in enumerate(brought)),
+            ("", rooted),
+            *(("" if i else "switches", words) for i, words in enumerate(brought)),
             *(
                 ("with latency", _beyond(bound, one.certificate.text))
                 for one in bound.composite[-1:]
@@ -117,21 +121,11 @@ def _text(
     )
     parts = [head]
     if sizes:
-        rows = [
-            (
-                format_bytes(s["bytes"]),
-                microseconds(s["us"]),
-                s["algbw_GBps"],
-                s["certificate"]["kind"],
-            )
-            for s in sizes
-        ]
-        parts.append(table(("size", "at least µs", "at most GB/s", "by"), rows))
+        columns = ("size:bytes", "at least µs:us", "at most GB/s:algbw_GBps", "by:certificate.kind")
+        parts.append(shown(sizes, *columns))
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
-        shown = {one.certificate.text for one in bound.composite[-1:]}
-        parts += [
-            t for t, kind in used.items() if kind in ("composite", "reach") and t not in shown
-        ]
+        said = {one.certificate.text for one in bound.composite[-1:]}
+        parts += [t for t, kind in used.items() if kind in ("composite", "reach") and t not in said]
         parts += [remark] if remark else []
     return "\n\n".join(parts)
 
@@ -140,11 +134,6 @@ def _beyond(bound: Bounds, text: str) -> str:
     """Return the text that a composite certificate adds to that of the bandwidth."""
     said = bound.certificate.text
     return f"moreover: {text[len(said) :].lstrip('. ')}" if text.startswith(said) else text
-
-
-def _rooted(one: RootedBound) -> str:
-    """Return the bound that holds for some schedules only."""
-    return f"at least {rounded(one.us_per_byte * 10**6)} ps/B for {ROOTED}: {one.certificate.text}"
 
 
 def _tightness(bound: Bounds) -> str | None:

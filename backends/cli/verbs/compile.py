@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
-from weft.dsl.importers.defaults import NO_PEER_ACCESS
+from weft.dsl.importers.generations import NO_PEER_ACCESS
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
@@ -26,7 +26,7 @@ from ..work.lowering import on_machine, options_of, provenance_of, require_liste
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
 
-    from ...compile.instances import ProgramTiming, Recompiled
+    from ...compile.instances import Recompiled
     from ...compile.prepare import CompileResult
     from ...compile.source import CompileSource
 
@@ -58,7 +58,12 @@ def run(args: CompileFlags, console: Console) -> int:
     for label, told in made.told:
         console.say(label, told)
     if artefact.timing:
-        _tell_time(artefact.timing, args, console)
+        if args.instances == AUTO:
+            told = f"--instances {artefact.timing.fastest} of {artefact.timing.trials}"
+            console.say("Chosen", told)
+        console.say("Timed", artefact.timing.text)
+        if artefact.timing.hint:
+            console.say("Hint", artefact.timing.hint)
     if artefact.recompiled:
         _tell_recompiled(artefact.recompiled, args, console)
     checks = [made.check.to_json()]
@@ -116,15 +121,6 @@ def _compiled(
         why = "is of the time of a program on a machine; here none is simulated"
         refuse_flags(args, MODEL_FLAGS, why, subject)
     return found
-
-
-def _tell_time(timing: ProgramTiming, args: CompileFlags, console: Console) -> None:
-    """Print the time of the program, and a quicker option if there is one."""
-    if args.instances == AUTO:
-        console.say("Chosen", f"--instances {timing.fastest} of {timing.trials}")
-    console.say("Timed", timing.text)
-    if timing.hint:
-        console.say("Hint", timing.hint)
 
 
 def _tell_recompiled(found: Recompiled, args: CompileFlags, console: Console) -> None:

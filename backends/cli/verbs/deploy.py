@@ -91,7 +91,6 @@ def _loader(args: DeployFlags, library: Library) -> Loader | None:
 
 
 def _write(found: Guide, args: DeployFlags, console: Console) -> str:
-    """Write settings, launch files and guide into a folder; return its path."""
     assert args.output is not None
     if args.output == "-":
         raise UserError("the files are a folder: stdout takes one file", hint="-o DIR")

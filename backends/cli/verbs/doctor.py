@@ -15,26 +15,15 @@ from weft.dsl.base.registry import BACKENDS, ENGINES, IMPORTERS, PASSES, VERBS
 from weft.dsl.base.tables import table
 
 from ...ranks.starters import mpiexec
+from ...report.report import shown
 from ..flags.machines import DoctorFlags
 from ..frame.defaults import defaults_words
 from ..frame.parser import VERBS as OURS
 from ..output.console import Console, Exit
 from .list import describe
 
-NEEDED = {
-    "defusedxml": "defusedxml",
-    "flint": "python-flint",
-    "jinja2": "jinja2",
-    "lark": "lark",
-    "networkx": "networkx",
-    "numba": "numba",
-    "numpy": "numpy",
-    "orjson": "orjson",
-    "ortools": "ortools",
-    "pulp": "pulp",
-    "rich": "rich",
-    "scipy": "scipy",
-}
+_SAME = "defusedxml jinja2 lark networkx numba numpy orjson ortools pulp rich scipy"
+NEEDED = dict(sorted({"flint": "python-flint", **{x: x for x in _SAME.split()}}.items()))
 """Modules that weft needs, and the package that has them."""
 
 OPTIONAL = {
@@ -71,7 +60,6 @@ def run(args: DoctorFlags, console: Console) -> int:
 
 
 def _advise(args: DoctorFlags, console: Console) -> int:
-    """Print which back end to use on a machine, the best first."""
     # Loaded here: the report must do without NumPy.
     from ...report.back_ends import advice
     from ..inputs.machines import read_topology
@@ -81,16 +69,11 @@ def _advise(args: DoctorFlags, console: Console) -> int:
     found = advice(topology, args.framework)
     best = next((one for one in found if one.fits), None)
     rows = [
-        (
-            "best" if one is best else "fits" if one.fits else "no",
-            one.back_end.format,
-            one.back_end.runtime,
-            one.why,
-        )
+        {**one.to_json(), "mark": "best" if one is best else "fits" if one.fits else "no"}
         for one in found
     ]
     console.result(
-        table(("", "--to", "runtime", "why"), rows),
+        shown(rows, ":mark", "--to:format", "runtime:runtime", "why:why"),
         {
             "status": "ok",
             "topology": topology.name,
@@ -136,24 +119,13 @@ def _warm(console: Console) -> int:
 def _report(console: Console) -> int:
     found = list(_findings())
     bad = [f for f in found if f.needed and not f.ok]
-    rows = [(_mark(f), f.name, f.detail) for f in found]
+    rows = [
+        ("ok" if f.ok else "MISSING" if f.needed else "absent", f.name, f.detail) for f in found
+    ]
+    checks = [{"name": f.name, "ok": f.ok, "detail": f.detail, "needed": f.needed} for f in found]
     text = table(("", "what", "which"), rows)
-    console.result(
-        text,
-        {
-            "status": "error" if bad else "ok",
-            "checks": [
-                {"name": f.name, "ok": f.ok, "detail": f.detail, "needed": f.needed} for f in found
-            ],
-        },
-    )
+    console.result(text, {"status": "error" if bad else "ok", "checks": checks})
     return Exit.MISSING if bad else Exit.DONE
-
-
-def _mark(finding: Diagnosis) -> str:
-    if finding.ok:
-        return "ok"
-    return "MISSING" if finding.needed else "absent"
 
 
 def _findings() -> Iterator[Diagnosis]:

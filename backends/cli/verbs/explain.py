@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.units import SizeRange
+from weft.dsl.base.tables import count, facts, microseconds, number, table
+from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict, prove_conflict
 from weft.synth.explain.costs import costs
-from weft.synth.explain.critical import what_binds
+from weft.synth.explain.critical import WaitReason, gap_words, what_binds
+from weft.synth.fabric.occupancy import resource_name
 from weft.synth.judge.verify import require_valid
 
-from ...report.explain import (
-    binding_json,
-    binding_text,
-    conflict_json,
-    conflict_text,
-    cost_json,
-    cost_text,
-)
+from ...report.report import problem_json
 from ..flags.search import ExplainFlags
-from ..inputs.inputs import read_problem, require_stated
+from ..inputs.inputs import read_problem
 from ..inputs.sketches import read_sketch
-from ..nouns.subjects import schedule_at
+from ..nouns.noun import require_given, schedule_of
+from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
-    from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.sketch import Sketch
-    from weft.dsl.nouns.topology import Topology
+    from weft.dsl.nouns.sketch import Rule
+    from weft.synth.explain.conflicts import Conflict
+    from weft.synth.explain.costs import SketchCosts
+    from weft.synth.explain.critical import Binding, ChainLink
+
 
 DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
 
@@ -46,35 +45,20 @@ def run(args: ExplainFlags, console: Console) -> int:
                 hint="leave out -t, -c, -s, --group and --root",
             )
         return _schedule(args.file, args, console)
-    wanted = {"-t/--topology": args.topology, "-c/--collective": args.collective}
-    require_stated({**wanted, "-s/--sketch": args.sketch})
+    require_given(
+        ("-t/--topology", args.topology),
+        ("-c/--collective", args.collective),
+        ("-s/--sketch", args.sketch),
+    )
     assert args.sketch is not None
     topology, collective = read_problem(args, args.sketch)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
         raise UserError(f"the sketch {sketch.name} has no rules", where=args.sketch)
-    return _sketch(args, console, topology, collective, sketch)
-
-
-# --- sketches -------------------------------------------------------------------------------------
-
-
-def _sketch(
-    args: ExplainFlags,
-    console: Console,
-    topology: Topology,
-    collective: Collective,
-    sketch: Sketch,
-) -> int:
-    """Print the conflict, or the costs at every size."""
     check_connected(topology, collective)
-    sizes = args.size.powers() if args.size else _sizes_of(sketch)
-    data: dict[str, Any] = {
-        "topology": topology.name,
-        "collective": collective.name or str(collective.kind),
-        "ranks": collective.ranks,
-        "sketch": sketch.name,
-    }
+    both_ends = tuple(dict.fromkeys(sketch.size or (DEFAULT_SIZE.low,)))
+    sizes = args.size.powers() if args.size else both_ends
+    data = {**problem_json(topology, collective), "sketch": sketch.name}
     plain = sketch.at(sizes[0])
     conflict = find_conflict(topology, collective, plain)
     if conflict is None:
@@ -83,7 +67,14 @@ def _sketch(
     if conflict is not None:
         console.result(
             conflict_text(sketch.name, conflict),
-            {"status": "infeasible", **data, **conflict_json(conflict)},
+            {
+                "status": "infeasible",
+                **data,
+                "conflict": [rule.label for rule in conflict.rules],
+                "where": [str(rule.span) if rule.span else None for rule in conflict.rules],
+                "why": conflict.why,
+                "cures": [rule.label for rule in conflict.cures],
+            },
         )
         return Exit.NO
     found = [costs(topology, collective, sketch, size) for size in sizes]
@@ -92,17 +83,11 @@ def _sketch(
     return Exit.DONE
 
 
-def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
-    if sketch.size is None:
-        return (DEFAULT_SIZE.low,)
-    return tuple(dict.fromkeys(sketch.size))
-
-
 # --- schedules ------------------------------------------------------------------------------------
 
 
 def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
-    schedule = schedule_at(file, "-t TOPO -c COLL -s SKETCH explain a sketch")
+    schedule = schedule_of(read_subject(file), "-t TOPO -c COLL -s SKETCH explain a sketch")
     require_valid(schedule)
     bound = bounds(schedule.topology, schedule.collective)
     made_for = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else DEFAULT_SIZE
@@ -113,10 +98,194 @@ def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
         text,
         {
             "status": "ok",
-            "topology": schedule.topology.name,
-            "collective": schedule.collective.name or str(schedule.collective.kind),
-            "ranks": schedule.collective.ranks,
+            **problem_json(schedule.topology, schedule.collective),
             "sizes": list(map(binding_json, found)),
         },
     )
     return Exit.DONE
+
+
+MOST = 3
+"""Largest number of rules of one statement that are named."""
+
+
+def conflict_text(name: str, conflict: Conflict) -> str:
+    """Return the explanation of a conflict: the rules at their lines, the reason, and remedies."""
+    rules = conflict.rules
+    lines = {str(rule.span): rule.span for rule in rules if rule.span is not None}
+    those = "this cannot hold" if len(rules) == 1 else "these exclude each other"
+    shown = [span.render() for span in lines.values()]
+    shown += [f"  {rule.label}" for rule in rules if rule.span is None]
+    if len(rules) > len(lines):
+        shown.append(f"that is: {named(rules, len(rules))}")
+    head = f"no schedule obeys the sketch {name}; {those}:"
+    return "\n".join(
+        [head, *shown, "", f"because   {conflict.why}", f"cure      {_cure(conflict)}"]
+    )
+
+
+def _cure(conflict: Conflict) -> str:
+    if len(conflict.rules) == 1 and conflict.cures:
+        return "without it the others leave every chunk a way"
+    if conflict.cures == conflict.rules:
+        return "any one of them may go"
+    if conflict.cures:
+        return f"leave out {named(conflict.cures, MOST)}; the others are in the way elsewhere too"
+    return "one of them has to go, and then there is another conflict"
+
+
+def named(rules: Iterable[Rule], most: int = MOST) -> str:
+    """Return the labels of rules, the first ones of many."""
+    labels = list(dict.fromkeys(rule.label for rule in rules))
+    more = f"; … {len(labels) - most} more" if len(labels) > most else ""
+    return "; ".join(labels[:most]) + more
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+def cost_text(costs: SketchCosts) -> str:
+    """Return the bound under all rules, a line for each statement, and the cost of the dearest
+    one."""
+    whole = float(costs.all_rules.us)
+    rows = [
+        (
+            named(cost.unit, 1),
+            microseconds(float(cost.without.us)),
+            microseconds(whole - float(cost.without.us)),
+        )
+        for cost in costs.each
+    ]
+    least = float(costs.no_rules.us)
+    ends = ("no rules at all", microseconds(least), microseconds(whole - least))
+    return "\n".join(
+        [
+            f"at {format_bytes(costs.bytes)} no schedule that obeys the sketch takes less than "
+            f"{microseconds(whole)} µs:",
+            f"  {costs.all_rules.certificate.text}",
+            "",
+            table(("without", "at least µs", "saves µs"), [*rows, ends]),
+            "",
+            _dearest(costs),
+        ]
+    )
+
+
+def _dearest(costs: SketchCosts) -> str:
+    best = costs.each[0]
+    saves = costs.all_rules.us - best.without.us
+    if saves <= 0:
+        loss = costs.all_rules.us - costs.no_rules.us
+        return "no single rule raises the bound" if loss > 0 else "the rules do not raise the bound"
+    share = float(saves / costs.all_rules.us)
+    return (
+        f"{named(best.unit, 1)} costs most: {share:.1%} of the time. Without it:\n"
+        f"  {best.without.certificate.text}"
+    )
+
+
+def cost_json(costs: SketchCosts) -> dict[str, Any]:
+    """Return one entry of ``sizes``."""
+    return {
+        "bytes": costs.bytes,
+        "us": number(costs.all_rules.us),
+        "certificate": costs.all_rules.certificate.text,
+        "without_rules_us": number(costs.no_rules.us),
+        "rules": [
+            {
+                "labels": [rule.label for rule in cost.unit],
+                "where": str(cost.unit[0].span) if cost.unit[0].span else None,
+                "us_without": number(cost.without.us),
+                "saves_us": number(costs.all_rules.us - cost.without.us),
+                "certificate": cost.without.certificate.text,
+            }
+            for cost in costs.each
+        ],
+    }
+
+
+LONGEST = 40
+"""Largest number of transfers of a chain that are shown: the first and the last ones of more."""
+
+
+def binding_text(found: Binding) -> str:
+    """Return time, bound, busiest resource, gap in words, and chain as text."""
+
+    s, time = found.schedule, found.simulation.time_us
+    head = facts(
+        [
+            (
+                "schedule",
+                f"{s.collective} on {s.topology.name}, "
+                f"{format_bytes(found.simulation.message_bytes)}",
+            ),
+            ("time", f"{microseconds(time)} µs"),
+            (
+                "busiest",
+                f"{found.name}: {microseconds(found.busy_us)} µs, {found.share:.1%} of the time",
+            ),
+            ("bound", f"{microseconds(found.bound_us)} µs"),
+            ("", found.certificate.text),
+            *(("gap" if i == 0 else "", line) for i, line in enumerate(gap_words(found))),
+        ]
+    )
+    if not found.chain:
+        return f"{head}\n\nno single chain: each transfer is made in {count(s.segments, 'slice')}"
+    rows: list[tuple[object, ...]] = [
+        (
+            microseconds(link.start_us),
+            microseconds(link.end_us),
+            int(s.chunk[link.transfer]),
+            f"{s.src[link.transfer]} -> {s.dst[link.transfer]}",
+            _why(found, link),
+        )
+        for link in found.chain
+    ]
+    if len(rows) > LONGEST:
+        half = LONGEST // 2
+        rows = [*rows[:half], ("…", "", "", "", ""), *rows[-half:]]
+    title = f"what the time is made of, {count(len(found.chain), 'transfer')}:"
+    return f"{head}\n\n{title}\n" + table(("from µs", "to µs", "chunk", "hop", "starts when"), rows)
+
+
+def _why(found: Binding, link: ChainLink) -> str:
+
+    s, j = found.schedule, link.freed_by
+    if link.waits is WaitReason.START:
+        return "the clock starts"
+    if link.waits is WaitReason.DATA:
+        return f"its data has come from {s.src[j]}"
+    hop = f"{s.src[j]} -> {s.dst[j]}"
+    return f"chunk {s.chunk[j]} ({hop}) has left {resource_name(s.topology, link.resource)}"
+
+
+def binding_json(found: Binding) -> dict[str, Any]:
+    """Return one entry of ``sizes``."""
+
+    run = found.simulation
+    return {
+        "bytes": run.message_bytes,
+        "us": number(run.time_us),
+        "bound_us": number(found.bound_us),
+        "of_bound": number(run.of_bound),
+        "certificate": {"kind": found.certificate.kind, "text": found.certificate.text},
+        "busiest": {"name": found.name, "us": number(found.busy_us), "share": number(found.share)},
+        "gap": gap_words(found),
+        "chain": [_link(found, link) for link in found.chain],
+    }
+
+
+def _link(found: Binding, link: ChainLink) -> dict[str, Any]:
+
+    s, i = found.schedule, link.transfer
+    return {
+        "transfer": i,
+        "chunk": int(s.chunk[i]),
+        "src": int(s.src[i]),
+        "dst": int(s.dst[i]),
+        "start_us": number(link.start_us),
+        "end_us": number(link.end_us),
+        "waits": str(link.waits),
+        "for": resource_name(s.topology, link.resource) if link.resource >= 0 else None,
+        "after": link.freed_by if link.freed_by >= 0 else None,
+    }

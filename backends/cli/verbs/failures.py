@@ -17,6 +17,7 @@ from weft.synth.time.schedule_time import simulate
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.points import algbw
+from ...report.report import problem_json
 from ..flags.search import WORST, FailuresFlags
 from ..inputs.inputs import read_problem
 from ..output.console import Console, Exit
@@ -58,9 +59,7 @@ def run(args: FailuresFlags, console: Console) -> int:
         "\n\n".join(filter(None, (text, remark))),
         {
             "status": "ok",
-            "topology": topology.name,
-            "collective": name,
-            "ranks": collective.ranks,
+            **problem_json(topology, collective),
             "bytes": size,
             "bound": found.before.to_json(),
             "failures": [_json(x, size, searched.get(i)) for i, x in enumerate(found.losses)],
@@ -115,9 +114,11 @@ def _text(
     head = f"{title}: {'nothing must move' if least is None else f'{rounded(least)} {unit}'}"
     if not losses:
         return f"{head}; there is no cable"
+    look = "{:.6g}".format if size is None else microseconds
+    found = [look(searched[i]) if i in searched else "" for i in range(len(losses))]
     rows = [
-        (x.down.name, x.count, *_cells(x, size), *_found(searched, i, size))
-        for i, x in enumerate(losses)
+        (x.down.name, x.count, *_cells(x, size), *([word] if searched else []))
+        for x, word in zip(losses, found, strict=True)
     ]
     names = ["down", "alike", what, "cost", *(["tight"] if size is None else [])]
     if searched:
@@ -138,14 +139,6 @@ def _cells(loss: FailureLoss, size: int | None) -> tuple[str, ...]:
         return microseconds(float(least or 0)), cost
     shown = "-" if least is None else f"{float(least):.6g}"
     return shown, cost, "yes" if loss.bound.tight else "not known"
-
-
-def _found(searched: dict[int, float], i: int, size: int | None) -> tuple[str, ...]:
-    if not searched:
-        return ()
-    if i not in searched:
-        return ("",)
-    return (f"{searched[i]:.6g}" if size is None else microseconds(searched[i]),)
 
 
 def _cut_off(loss: FailureLoss) -> str:

@@ -11,6 +11,7 @@ from weft.dsl.base.registry import PASSES, REGISTRIES, Registry
 from weft.dsl.base.spec import needed_options, option_texts, options_of, text_of
 from weft.dsl.base.tables import table
 
+from ...report.report import shown
 from ..flags.machines import ListFlags
 from ..output.console import Console, Exit, columns
 
@@ -28,20 +29,13 @@ def run(args: ListFlags, console: Console) -> int:
     entries = [describe(registry, name) for name in registry.names()]
     if args.kind == "passes":
         entries = _staged(entries)
-    rows = [
-        (
-            e["name"],
-            "yes" if e["available"] else "no",
-            e["summary"] if e["available"] else e["reason"],
-        )
-        for e in entries
-    ]
+    rows = [{**e, "told": e["summary"] if e["available"] else e["reason"]} for e in entries]
     details = [
         f"{e['name']}: " + "; ".join(filter(None, (", ".join(e["options"]), e["cites"])))
         for e in entries
         if e["options"] or e["cites"]
     ]
-    text = table(("name", "here", "what it is"), rows)
+    text = shown(rows, "name:name", "here:available", "what it is:told")
     if details:
         text += "\n\noptions and sources:\n  " + "\n  ".join(details)
     console.result(text, {"status": "ok", args.kind: entries})
@@ -72,7 +66,6 @@ def _options(registry: Registry, console: Console) -> int:
 
 
 def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the passes in the order in which they run, with their input and output forms."""
     from ...compile import pipeline  # loads NumPy
 
     for e in entries:
@@ -110,20 +103,16 @@ def _described(name: str, target: Any) -> dict[str, Any]:
     probe = getattr(target, "availability", None)
     reason = probe() if probe else None
     summary = (inspect.getdoc(target) or "").partition("\n")[0]
+    needed = ",".join(f"{option}=…" for option in needed_options(target))
+    only = f"Used only where it is named with its options: {name}{{{needed}}}." if needed else ""
     return {
         "name": name,
         "available": reason is None,
         "reason": reason,
-        "summary": " ".join(filter(None, (_plain(summary), _condition(name, target)))),
+        "summary": " ".join(filter(None, (_plain(summary), only))),
         "options": [_option(key, field) for key, field in options_of(target).items()],
         "cites": str(getattr(target, "cites", "")),
     }
-
-
-def _condition(name: str, target: Any) -> str:
-    """Return the options without which it cannot be used, in words; '' where there are none."""
-    needed = ",".join(f"{option}=…" for option in needed_options(target))
-    return f"Used only where it is named with its options: {name}{{{needed}}}." if needed else ""
 
 
 def _plain(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.ordering.plan import graph_of, plan_in_time
 
-from ...report.plan_text import plan_facts, plan_text
+from ...report.plan_text import plan_facts, plan_text, shift_facts, shift_text
 from ..flags.search import PlanFlags
 from ..inputs.workloads import machine_of_workload, workload_at
 from ..output.console import Console, Exit
@@ -46,9 +45,17 @@ def run(args: PlanFlags, console: Console) -> int:
     if args.bound:
         raise UserError("--bound is of collectives that start together, with nothing else")
     plans = [_planned(args, one, machine) for one in workloads]
-    if args.shift:
-        return _shift(args, plans, console)
-    return _one(args, plans[0], console)
+    if not args.shift:
+        return _one(args, plans[0], console)
+    if len(plans) < 2:
+        raise UserError("one job has nobody to give way to", hint="name two workloads or more")
+    if args.output is not None:
+        raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
+    from weft.synth.ordering.jobs import shared_jobs  # CP-SAT
+
+    found = shared_jobs(plans, args.workloads, args.seed)
+    console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
+    return Exit.DONE
 
 
 def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:
@@ -95,17 +102,3 @@ def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
     text = f"CP-SAT, {args.judge} pieces each: {float(found.us):,.6g} µs, {best}"
     facts = {"us": number(found.us), "optimal": found.optimal, "pieces": args.judge}
     return text, facts
-
-
-def _shift(args: PlanFlags, plans: Sequence[WorkloadPlan], console: Console) -> int:
-    if len(plans) < 2:
-        raise UserError("one job has nobody to give way to", hint="name two workloads or more")
-    if args.output is not None:
-        raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
-    from weft.synth.ordering.jobs import shared_jobs  # CP-SAT
-
-    from ...report.shift_text import shift_facts, shift_text
-
-    found = shared_jobs(plans, args.workloads, args.seed)
-    console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
-    return Exit.DONE

@@ -17,6 +17,7 @@ from ...ranks.joined import is_joined
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
 from ...ranks.profile.model import ProbeLimits
+from ...report.report import shown
 from ..flags.machines import RANKS, ProfileFlags
 from ..inputs.machines import facts_of, machine_line
 from ..output.console import Console, Exit
@@ -103,7 +104,6 @@ def _told(found: dict[str, Any], args: ProfileFlags, console: Console, started: 
 
 
 def _text(found: dict[str, Any]) -> str:
-    """Return classes of links and shared resources, and numbers of the runtime model, as text."""
     rows = [
         (
             _some(one["directions"]),
@@ -122,16 +122,9 @@ def _text(found: dict[str, Any]) -> str:
     links = table(("links", "α µs", "±", "GB/s", "±", "off the line"), rows)
     if not found["timing"]:
         return links
-    numbers = [
-        (
-            one["key"],
-            f"{one['value']:.3g}",
-            one["of"],
-            f"{one['worst']:.0%}" if one["worst"] is not None else "",
-        )
-        for one in found["timing"]
-    ]
-    return f"{links}\n\n{table(('number', 'given', 'from', 'off the line'), numbers)}"
+    kept = [{k: v for k, v in one.items() if v is not None} for one in found["timing"]]
+    columns = ("number:key", "given:value:.3g", "from:of", "off the line:worst:.0%")
+    return f"{links}\n\n{shown(kept, *columns)}"
 
 
 def _some(directions: list[list[int]]) -> str:

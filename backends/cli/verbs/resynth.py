@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import count, microseconds, table
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.machines.failures import degraded, require_whole
 from weft.dsl.nouns.collective import Kind, make
@@ -22,25 +22,22 @@ from weft.synth.repair.best import repairs
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.unroll import same_question
+from ...report.report import shown
 from ...tune.options import Warm, provenance, timing_of
-from ...tune.timing import Interrupted
-from ...tune.tune import tune
 from ...tune.variants import variant_of
 from ..flags.search import PLACES, ResynthFlags
 from ..inputs.inputs import named_down
 from ..inputs.models import timed_machine
 from ..output.console import Console
-from ..work.tuning import TuningPool, check_library_output
-from .tune import finish, options_of
+from .tune import check_library_output, finish, options_of, tuned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from weft.dsl.machines.failures import Degraded
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.library import Library, Tuned
 
-    from ...tune.manifest import TuneResult
     from ...tune.options import TuneOptions
     from ...tune.variants import Variant
 
@@ -72,7 +69,8 @@ def run(args: ResynthFlags, console: Console) -> int:
     console.say("Read", f"{old.topology.name} {left.summary()}")
     args = as_before(args, old)
     options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
-    made, pool = _tuned(args, old, left, asked, options, console)
+    each = _asked(args, old, left, asked, options, console)
+    made, pool = tuned(left.topology, each, len(asked), args.jobs, console)
     library = replace(
         old,
         name=left.topology.name,
@@ -127,45 +125,27 @@ def as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
     return args
 
 
-def _tuned(
+def _asked(
     args: ResynthFlags,
     old: Library,
     left: Degraded,
-    asked: list[Collective],
+    asked: Sequence[Collective],
     options: TuneOptions,
     console: Console,
-) -> tuple[list[TuneResult], TuningPool]:
+) -> Iterator[tuple[Collective, TuneOptions]]:
+    """Yield every collective with the options that know its old plans, mended."""
     # Forms for another runtime may exceed the limits of this one: then all forms race.
     alike = options.measuring or _clock(old.timing) == _clock(timing_of(options))
-    made = []
-    with TuningPool(console, args.jobs, "Tuning") as pool:
-        for before, one in zip(old.tuned, asked, strict=True):
-            pool.about = one.name or str(one.kind)
-            known = _forms(map(variant_of, before.plans), options.raced_protocols)
-            forms = known if alike else ()
-            warm = _mended(Path(args.library), before, left, forms, console)
-            again = replace(options, warm=warm, forms=forms)
-            try:
-                made.append(tune(left.topology, one, again, pool.jobs, console.say, pool.tell))
-            except Interrupted:
-                if not made:
-                    raise
-            if pool.stopped:
-                break
-    if len(made) < len(asked):
-        console.warn(f"interrupted: {count(len(asked) - len(made), 'collective')} left out")
-    return made, pool
-
-
-def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, ...]:
-    """Return the variants of the old plans, moved to a raced protocol where theirs is not one."""
-    return tuple(
-        dict.fromkeys(
+    protocols = options.raced_protocols
+    for before, one in zip(old.tuned, asked, strict=True):
+        known = dict.fromkeys(  # moved to a raced protocol where theirs is not one
             replace(form, protocol=protocol_of(name))
-            for form in old
+            for form in map(variant_of, before.plans)
             for name in ([str(form.protocol)] if str(form.protocol) in protocols else protocols)
         )
-    )
+        forms = tuple(known) if alike else ()
+        warm = _mended(Path(args.library), before, left, forms, console)
+        yield one, replace(options, warm=warm, forms=forms)
 
 
 def _still(collective: Collective, left: Degraded) -> Collective:
@@ -207,13 +187,11 @@ def _mended(
             console.warn(f"{plan.name} is not mended: {error.message}: {plan.schedule}")
             continue
         if not same_question(old.collective, before.collective):
-            raise BadFile(
-                f"{old.collective}, which is not the library's {before.name}", where=plan.schedule
-            )
+            told = f"{old.collective}, which is not the library's {before.name}"
+            raise BadFile(told, where=plan.schedule)
         if old.topology.digest() != left.whole.digest():
-            raise BadFile(
-                f"made for {old.topology.name}, not the library's machine", where=plan.schedule
-            )
+            told = f"made for {old.topology.name}, not the library's machine"
+            raise BadFile(told, where=plan.schedule)
         try:
             ways = dict(repairs(old, left))
         except UserError as error:
@@ -278,20 +256,21 @@ def _losses(before: Tuned, after: Tuned) -> list[SlowdownAtSize]:
 def _loss_text(name: str, losses: list[SlowdownAtSize]) -> str:
     starts = any(x.start_us or x.was_start_us for x in losses)
     rows = [
-        (
-            format_bytes(x.bytes),
-            microseconds(x.was_us),
-            microseconds(x.us),
-            _more(x.us, x.was_us),
-            *((_more(x.us - x.start_us, x.was_us - x.was_start_us),) if starts else ()),
-            _more(x.bound_us, x.was_bound_us),
-            f"{x.us / x.bound_us:.2f}" if x.bound_us else "-",
-        )
+        {
+            **asdict(x),
+            "loss": _more(x.us, x.was_us),
+            **({"run": _more(x.us - x.start_us, x.was_us - x.was_start_us)} if starts else {}),
+            "rose": _more(x.bound_us, x.was_bound_us),
+            "over": x.us / x.bound_us if x.bound_us else None,
+        }
         for x in losses
     ]
-    without = ("without starts",) if starts else ()
-    head = ("size", "was µs", "is µs", "loss", *without, "bound rose", "over bound")
-    return f"{name}:\n{table(head, rows)}{_farther(losses)}"
+    text = shown(
+        rows,
+        *("size:bytes", "was µs:was_us", "is µs:us", "loss:loss", "without starts:run"),
+        *("bound rose:rose", "over bound:over:.2f"),
+    )
+    return f"{name}:\n{text}{_farther(losses)}"
 
 
 def _farther(losses: list[SlowdownAtSize]) -> str:

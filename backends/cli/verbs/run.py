@@ -40,7 +40,18 @@ def run(args: RunFlags, console: Console) -> int:
         )
     with telling(console, "Running") as tell:
         ran = _run(subject, args, tell)
-    return _told(console, ran, started)
+    good = all(c.ok for c in ran.checks)
+    console.result(
+        checks_text(ran.checks),
+        {
+            "status": "ok" if good else "failed",
+            "collective": ran.collective,
+            "ranks": ran.ranks,
+            "seconds": round(time.monotonic() - started, 3),
+            "checks": [c.to_json() for c in ran.checks],
+        },
+    )
+    return Exit.DONE if good else Exit.NO
 
 
 def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionReport:
@@ -58,28 +69,16 @@ def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionR
     if format is not None and format.interpreted:
         if not format.asks_collective:
             refuse_collective(args, subject)
-        given = args.given((*LOWERING, "size"))
-        request = replace(request, given=given)
-        return format.run(
-            subject.text,
-            subject.where,
-            asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place),
-            request,
-            tell,
-        )
-    casts = subject.kind is FileKind.SCHEDULE and len(subject.schedule().casts)
-    format = format_named(WITH_CASTS if casts else DEFAULT)
-    # A file compiled here is judged for the target of its compilation.
-    args = args.with_defaults()
-    text, wanted = _compiled(subject, format, args, tell)
-    request = replace(request, collective=wanted)
-    return format.run(
-        text,
-        subject.where,
-        asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place),
-        request,
-        tell,
-    )
+        text, request = subject.text, replace(request, given=args.given((*LOWERING, "size")))
+    else:
+        casts = subject.kind is FileKind.SCHEDULE and len(subject.schedule().casts)
+        format = format_named(WITH_CASTS if casts else DEFAULT)
+        # A file compiled here is judged for the target of its compilation.
+        args = args.with_defaults()
+        text, wanted = _compiled(subject, format, args, tell)
+        request = replace(request, collective=wanted)
+    asked = asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place)
+    return format.run(text, subject.where, asked, request, tell)
 
 
 def _compiled(
@@ -100,18 +99,3 @@ def _compiled(
     from ..work.lowering import text_of  # the compiler: an artefact is executed without it
 
     return text_of(subject, format, args, tell)
-
-
-def _told(console: Console, ran: ExecutionReport, started: float) -> int:
-    good = all(c.ok for c in ran.checks)
-    console.result(
-        checks_text(ran.checks),
-        {
-            "status": "ok" if good else "failed",
-            "collective": ran.collective,
-            "ranks": ran.ranks,
-            "seconds": round(time.monotonic() - started, 3),
-            "checks": [c.to_json() for c in ran.checks],
-        },
-    )
-    return Exit.DONE if good else Exit.NO

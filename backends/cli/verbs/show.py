@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.files import write_text
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.tables import count
+from weft.dsl.base.units import format_binary, format_bytes
 
 from ...report.html.page import fitted
+from ...report.report import shown
+from ...sweep.names import MANIFEST as SWEEP
 from ..flags.files import ShowFlags
-from ..nouns.folder_text import folder_text
 from ..nouns.noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
 from ..nouns.program_noun import ProgramNoun
 from ..nouns.subjects import is_plain_folder, read_subject
@@ -79,7 +81,6 @@ def _told(args: ShowFlags, console: Console, text: str, data: dict[str, Any]) ->
 
 
 def _draw(args: ShowFlags, console: Console) -> int:
-    """Make the file, check it, write it."""
     check_file_output(args, console)
     subject = read_subject(args.file)
     if not isinstance(subject.noun, ProgramNoun):
@@ -109,7 +110,6 @@ def _draw(args: ShowFlags, console: Console) -> int:
 
 
 def _html(args: ShowFlags, console: Console) -> int:
-    """Make the page and write it: to ``-o``, or to stdout."""
     check_file_output(args, console)
     from ..nouns.pages import page_of  # all pages, and what they time and check
 
@@ -150,3 +150,59 @@ FORMATS: dict[str, Callable[[ShowFlags, Console], int]] = {
     "html": _html,
 }
 """Output formats of ``show``; each one's modules are loaded when it is requested."""
+
+
+MOST_FILES = 200
+"""Most files that are listed."""
+
+MOST_BYTES = 4 << 20
+"""Largest file that is read for its line."""
+
+SHOWN = 100
+"""Most letters of what a file is."""
+
+
+def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the files of a folder, and how many more there are.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        names = sorted(path.iterdir(), key=lambda one: (one.is_dir(), one.name))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    shown = [one for one in names if not one.name.startswith(".")]
+    return [_line(one) for one in shown[:MOST_FILES]], len(shown) - min(len(shown), MOST_FILES)
+
+
+def _line(path: Path) -> dict[str, Any]:
+    """Return name, kind (None: none of weft's) and what a file is."""
+    if path.is_dir():
+        kind = "library" if (path / "library.json").is_file() else "folder"
+        about = count(sum(1 for _ in path.iterdir()), "file")
+        return {"name": f"{path.name}/", "kind": kind, "about": about}
+    try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            about = f"{format_binary(size)}: weft show {path} reads it"
+            return {"name": path.name, "kind": None, "about": about}
+        subject = read_subject(str(path))
+        text = subject.noun.show(subject)[0]
+        about = " ".join(next(iter(text.splitlines()), "").split())
+        about = about.removeprefix(subject.kind).strip() or about
+        return {"name": path.name, "kind": subject.kind or None, "about": about[:SHOWN]}
+    except (WeftError, OSError):
+        return {"name": path.name, "kind": None, "about": ""}
+
+
+def folder_text(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return a folder as text, and its facts for ``--json``."""
+    found, more = folder_files(path)
+    head = f"{path}: {count(len(found) + more, 'file')}"
+    if (path / SWEEP).is_file():
+        head += f", of a sweep: weft sweep -o {path} goes on with it"
+    if found:
+        head += "\n\n" + shown(found, "name:name", "kind:kind", "what it is:about")
+    head += f"\n… and {count(more, 'more file')}" if more else ""
+    return head, {"files": found, "more": more}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.tables import microseconds, number, table
+from weft.dsl.base.tables import number
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.synth.bounds import bounds, lower_bound_us
 
+from ...report.report import shown
 from ..flags.files import SimulateFlags
 from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
@@ -33,17 +34,11 @@ def run(args: SimulateFlags, console: Console) -> int:
     if rough:
         console.warn(f"extrapolated from shorter runs, as nothing repeats: {', '.join(rough)}")
     sizes = list(map(_entry, found))
-    rows = [
-        (
-            s["bytes"] and format_bytes(s["bytes"]),
-            microseconds(s["us"]),
-            s["algbw_GBps"],
-            s["busbw_GBps"],
-            "-" if s["of_bound"] is None else f"{s['of_bound']:.1%}",
-        )
-        for s in sizes
-    ]
-    text = table(("size", "µs", "algbw GB/s", "busbw GB/s", "of bound"), rows)
+    text = shown(
+        sizes,
+        *("size:bytes", "µs:us", "algbw GB/s:algbw_GBps", "busbw GB/s:busbw_GBps"),
+        "of bound:of_bound:.1%",
+    )
     if timed.remark:
         console.say("Start", timed.remark)
     console.result(

@@ -21,7 +21,7 @@ from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit, columns
 
 if TYPE_CHECKING:
-    from weft.dsl.language.ast import SketchTree
+    pass
 
 
 def run(args: Flags, console: Console) -> int:
@@ -40,18 +40,14 @@ def run(args: Flags, console: Console) -> int:
 
 def _list(console: Console) -> int:
     rows = list(sketch_names().items())
-    data = [
-        {"name": name, "summary": summary, "promise": _promise(load_sketch(name))}
-        for name, summary in rows
-    ]
+    data: list[dict[str, Any]] = []
+    for name, summary in rows:
+        promise = promised(load_sketch(name))
+        found = promise and {**asdict(promise), "gap": float(promise.gap)}
+        data.append({"name": name, "summary": summary, "promise": found})
     text = table(("name", "what it is"), rows, columns())
     console.result(text, {"status": "ok", "sketches": data})
     return Exit.DONE
-
-
-def _promise(tree: SketchTree) -> dict[str, Any] | None:
-    promise = promised(tree)
-    return None if promise is None else {**asdict(promise), "gap": float(promise.gap)}
 
 
 def _format(text: str, args: SketchFmtFlags, console: Console) -> int:

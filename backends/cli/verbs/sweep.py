@@ -21,11 +21,9 @@ from ...sweep.run import run as sweep
 from ..flags.search import SweepFlags
 from ..output.console import Console, Exit, columns
 from ..output.progress import LiveLine, interruptible, live_line
-from ..work.sweep_axes import SweepPlan, plan_of, questions_of
+from ..work.sweep_axes import plan_of, questions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...jobs.executor import Executor
     from ...sweep.question import SweepQuestion
     from ...sweep.run import SweepResult
@@ -51,12 +49,18 @@ def run(args: SweepFlags, console: Console) -> int:
     keys = frozenset(question.key(code) for question in questions)
     progress = SweepProgress(console)
     limit = args.deadline or WALL_PER_EFFORT * plan.effort + 60
+
+    def executor() -> Executor:
+        if args.cluster:
+            return cluster(args.cluster, threads=plan.threads, code=code)
+        return local(args.jobs, threads=plan.threads, code=code)
+
     opening = opened(Path(args.output), keys, force=args.force) if args.output else nullcontext()
     with interruptible(progress, console), opening as folder, live_line(progress, console):
         result = sweep(
             questions,
             code,
-            _executor(args, plan, code),
+            executor,
             progress,
             deadline=limit,
             cache=_cache(args, code),
@@ -77,20 +81,10 @@ def _cache(args: SweepFlags, code: str) -> Cache | None:
     return Cache(folder, code)
 
 
-def _executor(args: SweepFlags, plan: SweepPlan, code: str) -> Callable[[], Executor]:
-    def made() -> Executor:
-        if args.cluster:
-            return cluster(args.cluster, threads=plan.threads, code=code)
-        return local(args.jobs, threads=plan.threads, code=code)
-
-    return made
-
-
 # --- words ----------------------------------------------------------------------------------------
 
 
 def _tell(args: SweepFlags, result: SweepResult, progress: SweepProgress, console: Console) -> int:
-    """Print the table and the missing answers; return the exit code."""
     answered = [row for row in result.rows if row["status"] in ANSWERS]
     if result.pending and not answered:
         if not args.output:
@@ -112,11 +106,12 @@ def _tell(args: SweepFlags, result: SweepResult, progress: SweepProgress, consol
     console.say("Ran", words)
     if args.output:
         console.say("Wrote", args.output)
+    whole = len(answered) == len(result.rows)
     seconds = [result.seconds.get(row["key"]) for row in result.rows]
     console.result(
         _text(result),
         {
-            "status": _status(result, len(answered)),
+            "status": "interrupted" if result.pending else "ok" if whole else "incomplete",
             "jobs": [
                 {**row, "seconds": s and round(s, 3)}
                 for row, s in zip(result.rows, seconds, strict=True)
@@ -132,7 +127,6 @@ def _tell(args: SweepFlags, result: SweepResult, progress: SweepProgress, consol
 
 
 def _ending(args: SweepFlags, result: SweepResult, answered: int, console: Console) -> int:
-    """Print the jobs without an answer; return the exit code."""
     if result.pending:
         lost = args.no_cache and not args.output
         then = "nothing is kept" if lost else "the same command goes on"
@@ -145,12 +139,6 @@ def _ending(args: SweepFlags, result: SweepResult, answered: int, console: Conso
     if any(row["status"] == "broken" for row in result.rows):
         return Exit.BUG
     return Exit.DONE if answered + result.pending == len(result.rows) else Exit.NOTHING_FOUND
-
-
-def _status(result: SweepResult, answered: int) -> str:
-    if result.pending:
-        return "interrupted"
-    return "ok" if answered == len(result.rows) else "incomplete"
 
 
 def _text(result: SweepResult) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError, WeftError
 from weft.dsl.base.files import write_folder
 from weft.dsl.base.spans import Span
-from weft.dsl.base.tables import count, table
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.schedule import dumps, move_words, write
@@ -25,6 +25,7 @@ from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
 from ...report.reached_rates import switches_json
+from ...report.report import problem_json, shown
 from ..flags.search import SynthFlags
 from ..inputs.inputs import make_problem, message_note, read_problem
 from ..inputs.machines import machine_line
@@ -85,7 +86,6 @@ def _tell(
     progress: Progress,
     console: Console,
 ) -> int:
-    """Write the files and print the table; return the exit code."""
     _raise_without_schedule(args, problem, outcome, progress)
     console.say(
         "Solved",
@@ -101,7 +101,10 @@ def _tell(
     bound = bounds(problem.topology, problem.collective)
     files = _write(args, problem, points, console)
     proved = outcome.status is Status.OPTIMAL
-    shown = [PointMetrics.of(point) for point in points]
+    entries = [
+        point_json(point, PointMetrics.of(point), file)
+        for point, file in zip(points, files, strict=True)
+    ]
     standing = _standing(points, problem, bound)
     said = [*_at_size(problem, standing), *outcome.statements]
     console.detail(schedule_remark(problem.topology))
@@ -110,13 +113,11 @@ def _tell(
         console.say("Hint", hint)
     data = {
         "status": str(outcome.status),
-        "topology": problem.topology.name,
-        "collective": problem.collective.name or str(problem.collective.kind),
-        "ranks": problem.collective.ranks,
+        **problem_json(problem.topology, problem.collective),
         "engine": args.engine,
         "seconds": round(progress.seconds, 3),
         "effort": round(progress.effort, 3),
-        "points": [point_json(p, x, f) for p, x, f in zip(points, shown, files, strict=True)],
+        "points": entries,
         "bound": bound.to_json(),
         **({"relays": hint} if hint else {}),
         **({} if problem.sketch else switches_json(problem.topology, problem.collective)),
@@ -124,10 +125,11 @@ def _tell(
         "statements": list(outcome.statements),
         "program_start_us": program_starts(problem.topology),
     }
+    text = "\n".join([_table(points, entries), *said])
     if args.output == "-":
-        console.say("", "\n" + "\n".join([_table(points, shown), *said]))
+        console.say("", f"\n{text}")
     else:
-        console.result("\n".join([_table(points, shown), *said]), data)
+        console.result(text, data)
     if args.require_optimal and not proved:
         console.warn("not proved best within the budget (--require-optimal)")
         return Exit.NOTHING_FOUND
@@ -181,7 +183,6 @@ def _blamed(problem: Problem, error: WeftError) -> WeftError:
 
 
 def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
-    """Return the lines about one size: its result, or that there is none."""
     took, gap = standing["value"], standing["gap"]
     if problem.objective is Objective.LATENCY:
         where = "latency alone"
@@ -193,34 +194,23 @@ def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
     return [f"{where}: {took:,.3f} µs, {above}"]
 
 
-def _table(points: tuple[Point, ...], shown: list[PointMetrics]) -> str:
+def _table(points: tuple[Point, ...], entries: list[dict[str, Any]]) -> str:
     rows = [
-        (
-            p.steps,
-            "-" if p.rate is not None else p.rounds,
-            p.factor,
-            str(p.rounds_per_chunk),
-            str(p.bound),
-            _proof(p),
-            float(x.algbw_GBps),
-            x.latency_us,
-        )
-        for p, x in zip(points, shown, strict=True)
+        {**entry, "rounds": None if p.rate is not None else p.rounds, "optimal": _proof(p)}
+        for p, entry in zip(points, entries, strict=True)
     ]
-    head = ("steps", "rounds", "chunks", "rounds/chunk", "bound", "optimal", "algbw GB/s", "α µs")
-    more = _telling_apart(points)
-    return table((*head, *more), [(*row, *x) for row, *x in zip(rows, *more.values(), strict=True)])
-
-
-def _telling_apart(points: tuple[Point, ...]) -> dict[str, list[object]]:
-    """Return the columns that tell several points apart: slices where they differ, their sizes."""
-    columns: dict[str, list[object]] = {}
-    if len({p.schedule.segments for p in points}) > 1:
-        columns["segments"] = [p.schedule.segments for p in points]
+    more = ["segments:segments"] if len({p.schedule.segments for p in points}) > 1 else []
     if len(points) > 1 and any(p.sizes for p in points):
         looked_at = sorted({size for p in points for size in p.sizes})
-        columns["best at"] = [ranges(p.sizes, looked_at) for p in points]
-    return columns
+        for row, p in zip(rows, points, strict=True):
+            row["best_at"] = ranges(p.sizes, looked_at)
+        more.append("best at:best_at")
+    return shown(
+        rows,
+        *("steps:steps", "rounds:rounds", "chunks:chunks", "rounds/chunk:rounds_per_chunk"),
+        *("bound:bound", "optimal:optimal", "algbw GB/s:algbw_GBps:.4g", "α µs:latency_us:.4g"),
+        *more,
+    )
 
 
 def ranges(sizes: tuple[int, ...], looked_at: list[int]) -> str:

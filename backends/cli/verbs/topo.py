@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.base.files import read_text, write_text
-from weft.dsl.base.tables import table
 from weft.dsl.catalogue import file_of, imported, is_cluster, kept, names
 from weft.synth.time.calibrated import calibrated_model
 
 from ...report.model_numbers import assumed_json, assumed_text
+from ...report.report import shown
 from ...report.text import topology_text
 from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoSearchFlags, TopoShowFlags
 from ..flags.shared import Flags
@@ -41,19 +41,11 @@ def run(args: Flags, console: Console) -> int:
 
             return search(args, console)
         case _:
-            return _list(console)
-
-
-def _list(console: Console) -> int:
-    entries = names()
-    text = table(
-        ("name", "options", "what it is"),
-        [(e.name, e.synopsis, e.summary) for e in entries],
-        columns(),
-    )
-    data = [{"name": e.name, "synopsis": e.synopsis, "summary": e.summary} for e in entries]
-    console.result(text, {"status": "ok", "topologies": data})
-    return Exit.DONE
+            data = [{"name": e.name, "synopsis": e.synopsis, "summary": e.summary} for e in names()]
+            heads = ("name:name", "options:synopsis", "what it is:summary")
+            text = shown(data, *heads, width=columns())
+            console.result(text, {"status": "ok", "topologies": data})
+            return Exit.DONE
 
 
 def _show(topology: Topology, console: Console) -> int:

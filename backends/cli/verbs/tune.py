@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.files import write_folder
+from weft.dsl.base.files import check_replaceable, write_folder
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import count
@@ -16,12 +19,14 @@ from weft.dsl.nouns.runtime import LOADERS
 
 from ...compile.source import BY_MESSAGES
 from ...deploy.settings import XML, fitting, is_amd, machine_loader, machine_target
+from ...jobs.answer import Ending
+from ...jobs.local import local
 from ...report.back_ends import UNKNOWN_GPUS
-from ...report.html.library_text import REPORT, library_html
+from ...report.html.library_page import REPORT, library_html
 from ...report.model_numbers import assumed_json, assumed_text
 from ...tune.artefacts import Wanted, require_expressible, require_formats
 from ...tune.asks import Named
-from ...tune.folder import texts_of
+from ...tune.folder import files_in, texts_of
 from ...tune.library_model import library_model
 from ...tune.manifest import TuneResult, stem_of
 from ...tune.measure import Measuring
@@ -36,12 +41,15 @@ from ..inputs.libraries import assumed_of, library_facts, recipes, tables
 from ..inputs.machines import machine_line
 from ..inputs.models import chosen_model, timed_machine
 from ..output.console import Console, Exit
-from ..output.progress import interruptible
-from ..work.tuning import TuningPool, check_library_output, replaceable
+from ..output.outputs import require_writable
+from ..output.progress import interruptible, live_line
+from ..output.stages import StageProgress
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.topology import Topology
+
+    from ...jobs.executor import Executor, Step
 
 
 def run(args: TuneFlags, console: Console) -> int:
@@ -50,20 +58,8 @@ def run(args: TuneFlags, console: Console) -> int:
     topology = timed_machine(topology, args)
     options = options_of(args, topology, collectives)
     _tell_target(args, options, topology, console)
-    # Loaded when the question is known to be right: they take a second.
-    made: list[TuneResult] = []
-    with TuningPool(console, args.jobs, "Tuning") as pool:
-        for one in collectives:
-            pool.about = one.name or str(one.kind)
-            try:
-                made.append(tune(topology, one, options, pool.jobs, console.say, pool.tell))
-            except Interrupted:
-                if not made:
-                    raise
-            if pool.stopped:
-                break
-    if len(made) < len(collectives):
-        console.warn(f"interrupted: {count(len(collectives) - len(made), 'collective')} left out")
+    asked = ((one, options) for one in collectives)
+    made, pool = tuned(topology, asked, len(collectives), args.jobs, console)
     library = Library(
         topology.name,
         topology,
@@ -74,6 +70,34 @@ def run(args: TuneFlags, console: Console) -> int:
         provenance(options, args.sketch),
     )
     return finish(library, [m.files for m in made], args, console, pool)
+
+
+def tuned(
+    topology: Topology,
+    asked: Iterable[tuple[Collective, TuneOptions]],
+    expected: int,
+    jobs: int | None,
+    console: Console,
+) -> tuple[list[TuneResult], TuningPool]:
+    """Return the results of collectives, fewer where interrupted, and the pool that ran the jobs.
+
+    Raises:
+        Interrupted: before the first result.
+    """
+    made: list[TuneResult] = []
+    with TuningPool(console, jobs, "Tuning") as pool:
+        for one, options in asked:
+            pool.about = one.name or str(one.kind)
+            try:
+                made.append(tune(topology, one, options, pool.jobs, console.say, pool.tell))
+            except Interrupted:
+                if not made:
+                    raise
+            if pool.stopped:
+                break
+    if len(made) < expected:
+        console.warn(f"interrupted: {count(expected - len(made), 'collective')} left out")
+    return made, pool
 
 
 @dataclass(frozen=True)
@@ -237,3 +261,85 @@ def finish(
             },
         )
     return Exit.DONE
+
+
+class TuningPool:
+    """TuningPool of processes for the jobs of tuning, with a progress line.
+
+    Ctrl-C ends the current round; its results are raced and written. A second one aborts.
+    """
+
+    def __init__(self, console: Console, workers: int | None, word: str) -> None:
+        self._console, self._workers, self._word = console, workers, word
+        self._stack = ExitStack()
+        self._started = time.monotonic()
+        self._pool: Executor | None = None
+        self._stopping = False
+        self.stopped = False
+        self.about = ""
+
+    @property
+    def seconds(self) -> float:
+        """Return the wall time since the start, in seconds."""
+        return time.monotonic() - self._started
+
+    def __enter__(self) -> Self:
+        self._stages = StageProgress(self._console, self._word)
+        self._pool = self._stack.enter_context(local(self._workers))
+        self._stack.enter_context(live_line(self._stages, self._console))
+        self._stack.enter_context(interruptible(self, self._console))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    def stop(self) -> None:
+        """Request the end of the current round."""
+        self.stopped = self._stopping = True
+
+    def tell(self, text: str) -> None:
+        """Show a progress message of measuring ranks."""
+        self._stages(f"{self.about}: {text}")
+
+    def jobs(self, label: str, function: str, arguments: Sequence[Any]) -> list[Any]:
+        """Run jobs; see :data:`weft.backends.tune.race.MapJobs`."""
+        assert self._pool is not None
+        what = f"{self.about}: {label}"
+        self._stages(f"{what} 0 of {len(arguments)}")
+
+        def progress(step: Step) -> None:
+            self._stages(f"{what} {step.ended} of {step.jobs}")
+
+        told = self._pool.answers(
+            function, arguments, progress=progress, cancelled=lambda: self._stopping
+        )
+        self._stopping = False
+        return [None if a.ending is Ending.CANCELLED else a.get() for a in told]
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+def check_library_output(args: TuningFlags) -> None:
+    """Check the output folder before a long race.
+
+    Raises:
+        UserError: the folder cannot be written, or holds files of others.
+    """
+    if args.output is None:
+        return
+    if args.output == "-":
+        raise UserError("a library is a folder: stdout takes one file", hint="-o DIR")
+    path = Path(args.output)
+    require_writable(path, args.output)
+    if path.exists() and not path.is_dir():
+        raise UserError(
+            "expected a folder for the library, got a file", where=args.output, hint="name a folder"
+        )
+    check_replaceable(path, args.output, force=args.force, replaces=replaceable(args.output))
+
+
+def replaceable(folder: str) -> frozenset[str]:
+    """Return the files, as paths in a folder, that an earlier library there has written."""
+    found = files_in(folder)
+    return found | {REPORT} if found else found

@@ -11,8 +11,7 @@ from typing import Any
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import count, table
-from weft.dsl.base.units import format_binary
+from weft.dsl.base.tables import count
 from weft.dsl.importers.nccl_log import NcclLog, read_log
 from weft.dsl.importers.nccl_tests import (
     NcclTestsRun,
@@ -21,7 +20,7 @@ from weft.dsl.importers.nccl_tests import (
     require_passed,
     runs_in,
 )
-from weft.dsl.nouns.library import Library, read
+from weft.dsl.nouns.library import read
 from weft.dsl.nouns.topology import Topology
 
 from ...deploy.settings import is_amd
@@ -29,6 +28,7 @@ from ...fleet.calibrate import MeasuredTime, contradictions
 from ...fleet.calibrate import calibrate as fit
 from ...fleet.evidence import FILES, OWNS, Ran, RunAnswer, SizeVerdict, answer, is_ours, verdicts
 from ...fleet.predictions import Predictions
+from ...report.report import shown
 from ...tune.nccl_settings import LIMITS, NcclSettings
 from ..flags.cluster import VerifyRunFlags
 from ..inputs.inputs import restricted
@@ -50,8 +50,14 @@ class _Read:
 
 def run(args: VerifyRunFlags, console: Console) -> int:
     check_file_output(args, console)
-    library = _library(args)
-    topology = _machine(args, library)
+    if args.library is not None and not is_library(args.library):
+        raise UserError("no library is there", where=f"--library {args.library}")
+    library = None if args.library is None else read(args.library)
+    topology = library.topology if library else None
+    if args.topology is not None:
+        topology = restricted(read_topology(args.topology), args.group)
+    elif args.group:
+        raise UserError("--group is of a machine, and none is named", hint="-t dgx-h100:nodes=2")
     if args.output is not None and topology is None:
         raise UserError("no machine is named", where="-o", hint="--library DIR, or -t TOPO")
     texts = [_one(text, path, console) for path in args.files for text in runs_in(read_text(path))]
@@ -71,22 +77,6 @@ def run(args: VerifyRunFlags, console: Console) -> int:
     facts = _facts(judged, said, found)
     console.result(_text(judged, said, found), {**facts, **(machine or {}), "file": args.output})
     return Exit.DONE if said is None or said.yes else Exit.NO
-
-
-def _library(args: VerifyRunFlags) -> Library | None:
-    if args.library is None:
-        return None
-    if not is_library(args.library):
-        raise UserError("no library is there", where=f"--library {args.library}")
-    return read(args.library)
-
-
-def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
-    if args.topology is not None:
-        return restricted(read_topology(args.topology), args.group)
-    if args.group:
-        raise UserError("--group is of a machine, and none is named", hint="-t dgx-h100:nodes=2")
-    return library.topology if library else None
 
 
 def _one(text: str, path: str, console: Console) -> _Read:
@@ -218,36 +208,23 @@ def _table(one: _Read, *, judges: bool) -> str:
     assert one.run is not None
     hosts = len(set(one.run.hosts))
     machine = f"{count(len(one.run.hosts), 'GPU')} on {count(hosts, 'host')}"
-    head = ("size", "placement", "measured µs", "file µs", "own µs", "ran", "because")
+    told = ("bytes", "us", "file_us", "own_us", *(("ran", "why") if judges else ()))
     rows = [
-        (
-            format_binary(size.bytes),
-            "in" if size.in_place else "out",
-            f"{size.us:.4g}",
-            _us(size.predicted.file_us),
-            _us(size.predicted.own_us),
-            str(size.ran),
-            size.why,
-        )
+        {
+            "placement": "in" if size.in_place else "out",
+            **{key: x for key, x in _size(size).items() if key in told and x is not None},
+        }
         for size in one.found
     ]
-    kept = [
-        at
-        for at, name in enumerate(head)
-        if (judges if name in ("ran", "because") else any(row[at] for row in rows))
-    ]
-    picked = [tuple(row[at] for at in kept) for row in (head, *rows)]
+    heads = ("size:bytes:binary", "placement:placement", "measured µs:us:.4g")
+    more = ("file µs:file_us:.4g", "own µs:own_us:.4g", "ran:ran", "because:why")
     name = _test_name(one.run)
-    return f"{one.path}: {name} on {machine}\n{table(picked[0], picked[1:], columns())}"
+    return f"{one.path}: {name} on {machine}\n{shown(rows, *heads, *more, width=columns())}"
 
 
 def _test_name(run: NcclTestsRun) -> str:
     """Return the test of a run, and how it is known where the text does not name it."""
     return f"{run.test or 'a test'}{'' if run.named else ' (by its columns)'}"
-
-
-def _us(time: float | None) -> str:
-    return "" if time is None else f"{time:.4g}"
 
 
 def _read_text(one: _Read) -> str:

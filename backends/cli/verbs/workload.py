@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...report.workload_text import workload_facts, workload_text
 from ..flags.nested import WorkloadShowFlags
 from ..inputs.machines import read_topology
 from ..inputs.workloads import workload_at
+from ..nouns.workload_noun import workload_facts, workload_text
 from ..output.console import Console, Exit
 
 

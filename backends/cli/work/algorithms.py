@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from weft.dsl.base.tables import table
 from weft.synth.engines.classic.hierarchical import Hierarchical
 from weft.synth.engines.classic.in_network import InNetwork
-from weft.synth.engines.classic.laned import Laned, LaneStructure
+from weft.synth.engines.classic.lanes import Laned, LaneStructure
 from weft.synth.engines.classic.model import Flat
 from weft.synth.engines.classic.place import ClassicAlgorithm, all_algorithms
+
+from ...report.report import shown
 
 EXAMPLE = 8
 """Number of ranks for which costs are shown; hierarchical ones have them in two hosts."""
@@ -38,26 +39,16 @@ def entries() -> list[dict[str, Any]]:
 def listing(found: Iterable[dict[str, Any]]) -> str:
     """Return the table, with a legend of its columns."""
     rows = [
-        (
-            e["name"],
-            e["collective"],
-            e["ranks"],
-            " + ".join(map(str, e["steps"])),
-            " + ".join(e["share"]),
-            e["source"],
-        )
+        {**e, "steps": " + ".join(map(str, e["steps"])), "share": " + ".join(e["share"])}
         for e in found
     ]
-    head = (
-        "name",
-        "collective",
-        "ranks",
-        f"steps ({EXAMPLE})",
-        f"share of M ({EXAMPLE})",
-        "source",
+    text = shown(
+        rows,
+        *("name:name", "collective:collective", "ranks:ranks", f"steps ({EXAMPLE}):steps"),
+        *(f"share of M ({EXAMPLE}):share", "source:source"),
     )
     return (
-        f"{table(head, rows)}\n\n"
+        f"{text}\n\n"
         f"steps and share of M on the busiest link: on {EXAMPLE} ranks; per level, innermost "
         f"first, on {BOXES[1]} boxes of {BOXES[0]}; rings: {LANES} of them\n"
         "weft compile 'classic:NAME{collective=…,ranks=…}', weft synth -e 'classic{algorithm=NAME}'"
@@ -101,7 +92,6 @@ def _levels(one: Hierarchical) -> str:
 
 
 def _ranks(one: Flat) -> str:
-    """Return the numbers of ranks for which an algorithm is defined, as text."""
     defined = {n for n in SIZES if not one.defined(n)}
     known_sets = {
         "any": set(SIZES),

@@ -9,7 +9,7 @@ from typing import Any
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import count, table
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.importers.nccl_tests import NcclTestsRun, read_run, require_warm, runs_in
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.parts import Medium
@@ -19,8 +19,9 @@ from weft.synth.time.schedule_time import bus_factor
 
 from ...fleet.calibrate import FIT, Calibration, MeasuredTime, Residual
 from ...fleet.calibrate import calibrate as fit
-from ...report.html.calibration_page import calibration_page
+from ...report.html.bench_page import calibration_page
 from ...report.html.page import render
+from ...report.report import shown
 from ..flags.nested import TopoCalibrateFlags
 from ..inputs.inputs import restricted
 from ..inputs.machines import facts_of, machine_line, read_topology
@@ -63,14 +64,13 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
     if args.page is not None:
         write_text(args.page, render(calibration_page(facts)), force=args.force)
         console.say("Wrote", args.page)
-    console.result(_text(found), {**facts, "file": args.output})
+    console.result(_text(found, facts["sizes"]), {**facts, "file": args.output})
     return Exit.DONE
 
 
 def _read(
     text: str, path: str, topology: Topology, given: str | None, console: Console
 ) -> list[MeasuredTime]:
-    """Read the output of a test, say what it is, and return its times."""
     run = read_run(text, path)
     require_warm(run, path)
     if not run.rows:
@@ -86,11 +86,7 @@ def _read(
 def _times(
     run: NcclTestsRun, path: str, topology: Topology, given: str | None
 ) -> list[MeasuredTime]:
-    """Return the measured times of a run.
-
-    Raises:
-        UserError: of another number of GPUs or hosts, or of a collective that is not known.
-    """
+    """Return the measured times of a run."""
     require_machine(run, path, topology)
     kind = _kind(given) if given else run.kind
     if kind is None:
@@ -122,12 +118,12 @@ def _kind(name: str) -> Kind:
     return Kind(name)
 
 
-def _text(found: Calibration) -> str:
-    """Return the tables: fitted numbers, those that keep their default, times."""
+def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:
     told = [(x.key, f"{x.value:.4g}", f"{x.default:.4g}", END * x.at_end) for x in found.told]
     told += [(x.key, "", f"{x.default:.4g}", f"kept: {x.why}") for x in found.untold]
-    rows = [_row(one) for one in found.residuals]
-    heads = ("collective", "size", "measured µs", "default µs", "fitted µs", "error", "what ran")
+    rows = [{**x, "error": "", "how": x["apart"]} if x["apart"] else x for x in sizes]
+    heads = ("collective:name", "size:bytes", "measured µs:us:.4g", "default µs:default_us:.4g")
+    heads += ("fitted µs:predicted_us:.4g", "error:error:+.0%", "what ran:how")
     before, after = found.error(fitted=False), found.error(fitted=True)
     apart = sum(bool(r.apart) for r in found.residuals)
     last = f"median error {before:.1%} with defaults, {after:.1%} as fitted"
@@ -137,27 +133,13 @@ def _text(found: Calibration) -> str:
         (
             table(("number", "fitted", "default", "remark"), told, columns())
             + "\nalpha, start and host in µs; reach and efficiency are parts of 1",
-            table(heads, rows, columns()),
+            shown(rows, *heads, width=columns()),
             last,
         )
     )
 
 
-def _row(one: Residual) -> tuple[str, ...]:
-    error = f"{one.fitted_us / one.measured.us - 1:+.0%}"
-    return (
-        str(one.measured.kind),
-        format_bytes(one.measured.bytes),
-        f"{one.measured.us:.4g}",
-        f"{one.default_us:.4g}",
-        f"{one.fitted_us:.4g}",
-        "" if one.apart else error,
-        one.apart or one.how,
-    )
-
-
 def _facts(found: Calibration, runtime: str) -> dict[str, Any]:
-    """Return the JSON object."""
     kinds = {str(r.measured.kind) for r in found.residuals}
     return {
         "status": "ok",

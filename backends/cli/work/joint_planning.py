@@ -20,7 +20,7 @@ from weft.synth.joint.times import collective_times
 from weft.synth.ordering.tasks import TaskCost
 from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlan, JointPlanner
 
-from ...report.joint_text import joint_facts, joint_text
+from ...report.plan_text import joint_facts, joint_text
 from ..flags.search import ORDER_EFFORT, PlanFlags
 from ..inputs.machines import machine_line
 from ..output.console import Console, Exit
@@ -87,7 +87,6 @@ def costs_on(topology: Topology, workload: Workload) -> Callable[[WorkloadOperat
 
 
 def _write(args: PlanFlags, plan: JointPlan | None, console: Console) -> str | None:
-    """Write the schedules; return the path of the merged one."""
     if args.output is None or plan is None:
         return None
     if _one_file(args.output):
@@ -95,7 +94,8 @@ def _write(args: PlanFlags, plan: JointPlan | None, console: Console) -> str | N
         return args.output
     texts = {MERGED: dumps(plan.schedule)}
     for part in plan.schedule.parts:
-        name = f"{_plain(part.name)}.json"
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in part.name).lstrip(".")
+        name = f"{safe or 'part'}.json"
         while name in texts:
             name = f"_{name}"
         texts[name] = dumps(part_schedule(plan.schedule, part))
@@ -105,11 +105,7 @@ def _write(args: PlanFlags, plan: JointPlan | None, console: Console) -> str | N
 
 
 def _check_output(args: PlanFlags, console: Console) -> None:
-    """Check before the search that the schedules can be written.
-
-    Raises:
-        UserError: they cannot, or there are none to write.
-    """
+    """Check before the search that the schedules can be written."""
     if args.output is None:
         return
     if args.bound:
@@ -122,10 +118,4 @@ def _check_output(args: PlanFlags, console: Console) -> None:
 
 
 def _one_file(output: str) -> bool:
-    """Return True where only the merged schedule is written."""
     return output == "-" or Path(output).suffix == ".json"
-
-
-def _plain(name: str) -> str:
-    """Return a name that is safe as that of a file."""
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "part"

@@ -42,7 +42,8 @@ def source_of(subject: Subject, args: CompileFlags | RunFlags, to: str = DEFAULT
     if args.segments != 1:
         raise UserError(f"--segments is for schedules, not {an(subject.kind)}", where=subject.where)
     if subject.kind is FileKind.ALGORITHM:
-        return _algorithm(subject, args)
+        algorithm = subject.algorithm(in_place=args.in_place or None)
+        return of_algorithm(algorithm, subject.machine())
     if subject.format is not None:
         return _artefact(subject, args)
     if subject.kind is FileKind.LIBRARY:
@@ -53,22 +54,13 @@ def source_of(subject: Subject, args: CompileFlags | RunFlags, to: str = DEFAULT
     )
 
 
-def _algorithm(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
-    algorithm = subject.algorithm(in_place=args.in_place or None)
-    return of_algorithm(algorithm, subject.machine())
-
-
 def _artefact(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
-    """Return the program in an artefact."""
     assert isinstance(subject.noun, FormatNoun)
     held = subject.noun.held(
         subject, asked_of(args, protocol=args.protocol, in_place=args.in_place), "compiled"
     )
-    program = held.program
-    sizes = None
-    if held.high is not None:
-        sizes = SizeRange(max(1, held.low or 0), max(1, held.high))
-    return of_program(program, sizes)
+    sizes = None if held.high is None else SizeRange(max(1, held.low or 0), max(1, held.high))
+    return of_program(held.program, sizes)
 
 
 def on_machine(source: CompileSource, subject: Subject, named: str | None) -> CompileSource:
@@ -162,8 +154,6 @@ def text_of(
 
 
 class _Lister:
-    """Printer of programs after passes, on stderr."""
-
     def __init__(self, wanted: str) -> None:
         if wanted != "all" and wanted not in PASSES.names():
             raise UnknownName("pass", wanted, ["all", *PASSES.names()], where="--print-after")

@@ -6,15 +6,14 @@ The file of such a program is run as it is; whatever can be compiled becomes one
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.files import write_text
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import count, microseconds, number, table
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.tables import count, number
 from weft.synth.time.schedule_time import SimulatedTime, bus_factor, simulate
 
 from ...check.checks import Check, checks_text
@@ -29,6 +28,7 @@ from ...ranks.nccl import run_on_gpus
 from ...ranks.recording import dumps, recorded
 from ...ranks.threads import run_threads
 from ...ranks.verdict import require_whole, results
+from ...report.report import shown
 from ..flags.files import REPEAT, RunFlags
 from ..inputs.machines import on_machine
 from ..nouns.noun import Subject, refuse_collective
@@ -110,12 +110,7 @@ def _reports(job: RankJob, on: str) -> dict[int, RankReport]:
 
 
 def _planned(subject: Subject, args: RunFlags) -> RunPlan:
-    """Return the file to run, proved.
-
-    Raises:
-        UserError: a file for another runtime, or a flag without effect here.
-        CheckFailed: it is wrong.
-    """
+    """Return the file to run, proved."""
     format = format_on(args.on)
     format.refuse_flags(args.lowering_given(), f"--on {args.on}")
     if not (subject.noun.asks_collective and subject.compiled_form):
@@ -138,11 +133,7 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
 
 
 def _refuse_interpreted(subject: Subject, on: str) -> None:
-    """Refuse files that no process of ours runs: weft executes them by an interpreter of its own.
-
-    Raises:
-        UserError: it is one.
-    """
+    """Refuse files that no process runs: weft executes them by an interpreter of its own."""
     format = subject.format
     if format is None or format.compiled or not format.interpreted:
         return
@@ -176,7 +167,6 @@ def _job(plan: RunPlan, args: RunFlags) -> RankJob:
 
 
 def _cases(plan: RunPlan, args: RunFlags, dtype: str, size: int) -> list[Case]:
-    """Return the timed case of a size and type, and for float sums one with rough numbers."""
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
     plain = Case(0, max(1, size // unit), dtype, args.in_place, seed=args.seed)
     cases = [replace(plain, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
@@ -198,18 +188,26 @@ def _told(
 ) -> int:
     found = results(job, reports)
     checks = [Check("program", True, GOOD), _compared(found)]
-    predict = _prediction(plan.schedule)
-    sizes = [_entry(plan.collective, one, predict) for one in found if one.us]
+    sizes = [_entry(plan, one) for one in found if one.us]
     good = all(check.ok for check in checks)
+    name = plan.collective.name or str(plan.collective.kind)
     if args.trace is not None:
-        _write_recording(args.trace, plan, job, reports, args, console)
+        calls = list(_calls(plan, job, reports))
+        write_text(args.trace, dumps(recorded(args.on, name, calls)), force=args.force)
+        told = f"{count(len(calls), 'call')} of {job.ranks} ranks"
+        console.say("Recorded", f"{args.trace}: {told}")
+    times = shown(
+        sizes,
+        *("size:bytes", "type:dtype", "µs:us", "least µs:least_us", "algbw GB/s:algbw_GBps"),
+        *("busbw GB/s:busbw_GBps", "predicted µs:predicted_us", "times:of_predicted:.1f"),
+    )
     console.result(
-        f"{checks_text(checks)}\n\n{_timed_text(sizes)}",
+        f"{checks_text(checks)}\n\n{times}",
         {
             "status": "ok" if good else "failed",
             "on": args.on,
             "topology": plan.schedule.topology.name if plan.schedule else None,
-            "collective": plan.collective.name or str(plan.collective.kind),
+            "collective": name,
             "ranks": job.ranks,
             "in_place": bool(args.in_place),
             "seconds": round(time.monotonic() - started, 3),
@@ -222,11 +220,7 @@ def _told(
 
 
 def _check_trace(args: RunFlags) -> None:
-    """Check that the rounds can be recorded, and that the trace file can be written.
-
-    Raises:
-        UserError: they cannot, or the file is in the way.
-    """
+    """Check that the rounds can be recorded, and that the trace file can be written."""
     if args.trace is None:
         return
     if args.on in ("nccl", "jax"):
@@ -244,24 +238,16 @@ def _check_trace(args: RunFlags) -> None:
     check_file(args.trace, force=args.force)
 
 
-def _write_recording(
-    path: str,
-    plan: RunPlan,
-    job: RankJob,
-    reports: dict[int, RankReport],
-    args: RunFlags,
-    console: Console,
-) -> None:
-    rows = []
+def _calls(
+    plan: RunPlan, job: RankJob, reports: dict[int, RankReport]
+) -> Iterator[tuple[int, str, dict[int, Any]]]:
+    """Yield bytes, type and rounds by rank of the calls that all ranks watched."""
     for i, case in enumerate(job.cases):
         done = {rank: one.done[i] for rank, one in reports.items()}
         watches = {rank: x.watch for rank, x in done.items() if x and x.watch}
         if case.watch and len(watches) == job.ranks:
             size = case.length * case.exam(plan.collective).dtype.itemsize
-            rows.append((size * plan.collective.message_chunks, case.dtype, watches))
-    name = plan.collective.name or str(plan.collective.kind)
-    write_text(path, dumps(recorded(args.on, name, rows)), force=args.force)
-    console.say("Recorded", f"{path}: {count(len(rows), 'call')} of {job.ranks} ranks")
+            yield size * plan.collective.message_chunks, case.dtype, watches
 
 
 def _compared(found: Sequence[CaseResult]) -> Check:
@@ -275,25 +261,15 @@ def _compared(found: Sequence[CaseResult]) -> Check:
     return Check("results", True, f"{count(len(found), 'case')} {place}: all right, exactly{rough}")
 
 
-Predict = Callable[[int], float | None]
-
-
-def _prediction(schedule: Schedule | None) -> Predict:
-    """Return the function from size to simulated µs; it gives None without a machine."""
-    if schedule is None:
-        return lambda _: None
-    return lambda size: simulate(schedule, size).time_us
-
-
-def _entry(collective: Collective, one: CaseResult, predict: Predict) -> dict[str, Any]:
-    """Return one entry of ``sizes``."""
+def _entry(plan: RunPlan, one: CaseResult) -> dict[str, Any]:
+    collective = plan.collective
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks
     assert one.median_us is not None
     timing = SimulatedTime(
         message_bytes=size, time_us=one.median_us, bus_factor=bus_factor(collective)
     )
-    predicted = predict(size)
+    predicted = simulate(plan.schedule, size).time_us if plan.schedule else None
     return {
         "bytes": size,
         "dtype": one.case.dtype,
@@ -305,21 +281,3 @@ def _entry(collective: Collective, one: CaseResult, predict: Predict) -> dict[st
         "of_predicted": number(one.median_us / predicted) if predicted else None,
         "ok": not one.wrong,
     }
-
-
-def _timed_text(sizes: Sequence[dict[str, Any]]) -> str:
-    rows = [
-        (
-            format_bytes(s["bytes"]),
-            s["dtype"],
-            microseconds(s["us"]),
-            microseconds(s["least_us"]),
-            s["algbw_GBps"],
-            s["busbw_GBps"],
-            "-" if s["predicted_us"] is None else microseconds(s["predicted_us"]),
-            "-" if s["of_predicted"] is None else f"{s['of_predicted']:.1f}",
-        )
-        for s in sizes
-    ]
-    head = ("size", "type", "µs", "least µs", "algbw GB/s", "busbw GB/s", "predicted µs", "times")
-    return table(head, rows)

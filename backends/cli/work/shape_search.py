@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import number
 from weft.dsl.base.units import parse_bandwidth
 from weft.dsl.nouns.collective import ROOTED
 from weft.dsl.nouns.workload import COLLECTIVES, Workload, WorkloadOperation, kind_named
-from weft.synth.joint.shapes import ranked_shapes
+from weft.synth.joint.shapes import ShapeRanking, ranked_shapes
 
-from ...report.shapes_text import shapes_facts, shapes_text
+from ...report.report import shown
 from ..flags.nested import TopoSearchFlags
 from ..inputs.workloads import workload_at
 from ..output.console import Console, Exit
@@ -28,7 +31,7 @@ def search(args: TopoSearchFlags, console: Console) -> int:
     found = ranked_shapes(
         workload, ranks, args.degree, kinds=args.kinds, options=options, top=args.top
     )
-    facts = {
+    facts: dict[str, Any] = {
         "status": "ok",
         "ranks": ranks,
         "degree": args.degree,
@@ -36,16 +39,16 @@ def search(args: TopoSearchFlags, console: Console) -> int:
         **shapes_facts(found),
         "notes": notes,
     }
-    console.result(shapes_text(found), facts)
+    lines = [shown(facts["shapes"], "shape:topology", "µs:us:,.1f", "over best:over_best:.3f")]
+    if found.least_us is not None:
+        left = found.looked_at - len(found.shapes)
+        lines.append(f"{left} more take {float(found.least_us):,.1f} µs or more")
+    console.result("\n".join(lines), facts)
     return Exit.DONE
 
 
 def _asked(args: TopoSearchFlags) -> tuple[Workload, int]:
-    """Return the workload, and the number of GPUs.
-
-    Raises:
-        UserError: nobody says how many, the workload has more, or the collective needs a root.
-    """
+    """Return the workload, and the number of GPUs."""
     if args.workload is not None:
         workload = workload_at(args.workload, args, None)
         ranks = args.ranks or workload.ranks
@@ -65,3 +68,24 @@ def _asked(args: TopoSearchFlags) -> tuple[Workload, int]:
     if ranks < 2:
         raise UserError("a shape needs at least 2 GPUs")
     return workload, ranks
+
+
+def shapes_facts(found: ShapeRanking) -> dict[str, Any]:
+    """Return the keys of ``weft topo search --json``."""
+    best = found.shapes[0].us
+    rows = [
+        {
+            "topology": one.name,
+            "us": number(one.us),
+            "exact": str(one.us),
+            "over_best": round(float(one.us / best), 6),
+            "attained": one.exact,
+        }
+        for one in found.shapes
+    ]
+    rest = found.least_us
+    return {
+        "shapes": rows,
+        "looked_at": found.looked_at,
+        "others_us": None if rest is None else number(rest),
+    }

@@ -13,13 +13,13 @@ from typing import Any
 
 from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.registry import ENGINES
-from weft.dsl.base.tables import count, microseconds, number, table
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.tables import count, number
 from weft.synth.base.engine import Budget
 from weft.synth.engines.greedy.engine import Greedy
 from weft.synth.engines.greedy.plan import TransferBlock
 from weft.synth.engines.greedy.stream import Stream, StreamReport, run, stream
 
+from ...report.report import shown
 from ..flags.search import SynthFlags
 from ..inputs.inputs import canonical, restricted
 from ..inputs.machines import machine_line, read_topology
@@ -58,17 +58,13 @@ def synth_stream(args: SynthFlags, console: Console) -> int:
     if args.output:
         console.say("Wrote", args.output)
     figures = _figures(report, size)
-    head = ("size", "transfers", "µs", "bound µs", "of bound", "peak MiB")
-    row = (
-        format_bytes(size),
-        report.transfers,
-        microseconds(report.time_us),
-        microseconds(report.bound_us),
-        f"{figures['of_bound']:.1%}",
-        report.peak_bytes >> 20,
+    text = shown(
+        [{**figures, "peak": report.peak_bytes >> 20}],
+        *("size:bytes", "transfers:transfers", "µs:value:,.3f", "bound µs:bound_us"),
+        *("of bound:of_bound:.1%", "peak MiB:peak"),
     )
     console.result(
-        table(head, [row]),
+        text,
         {
             "status": "feasible",
             "topology": topology.name,
@@ -84,11 +80,7 @@ def synth_stream(args: SynthFlags, console: Console) -> int:
 
 
 def _asked(args: SynthFlags) -> tuple[Greedy, int]:
-    """Return the engine and the message size.
-
-    Raises:
-        UserError: something that there are no streams for.
-    """
+    """Return the engine and the message size."""
     engine = ENGINES.make(args.engine or "portfolio", "--engine")
     if not isinstance(engine, Greedy):
         raise UserError(
@@ -139,8 +131,6 @@ def _followed(source: Stream, progress: Progress, console: Console) -> Stream:
 
 
 class _Beside:
-    """Temporary folder beside the target, renamed to it when complete."""
-
     def __init__(self, output: str | None) -> None:
         self._target = Path(os.path.realpath(output)) if output else None
         self._aside: Path | None = None
@@ -167,11 +157,7 @@ class _Beside:
 
 
 def _check_folder(args: SynthFlags) -> None:
-    """Check before the work begins that the folder may be written.
-
-    Raises:
-        UserError: it is stdout, a file, there already (without ``-f``), or others' (even with it).
-    """
+    """Check before the work begins that the folder may be written."""
     if args.output is None:
         return
     if args.output == "-":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from ...sweep.question import Label, SketchSource, SweepQuestion
 from ..flags.search import SweepFlags, SynthFlags
 from ..flags.shared import EFFORT, OBJECTIVES
 from ..flags.values import amount, ranks, seconds, several_sizes, split_arguments, whole
-from ..inputs.inputs import canonical, is_file, make_problem, read_problem, require_stated
+from ..inputs.inputs import canonical, is_file, make_problem, read_problem
 from ..inputs.machines import read_topology
 from ..inputs.sketches import read_sketch, translated
 from ..output.console import Console
@@ -72,17 +72,30 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     """
     file = _read(args.file) if args.file else _File()
     axes = {**file.axes, **{k: v for k, v in _flags(args).items() if v}}
-    stated = {"-t": axes.get("topologies"), "-c": axes.get("collectives")}
-    require_stated(
-        {flag: value or file.jobs or None for flag, value in stated.items()},
-        "or a file that lists them",
-    )
+    missing = [
+        flag
+        for name, flag in (("topologies", "-t"), ("collectives", "-c"))
+        if not axes.get(name) and not file.jobs
+    ]
+    if missing:
+        raise UserError(
+            f"the following arguments are required: {', '.join(missing)}",
+            hint="or a file that lists them",
+        )
     product = list(_product(axes))
-    settings = [s for s in product if not any(_fits(s, rule) for rule in file.exclude)]
+    settings = [
+        one
+        for one in product
+        if not any(
+            all(getattr(one, name) in values for name, values in rule.items())
+            for rule in file.exclude
+        )
+    ]
     settings = list(dict.fromkeys([*settings, *(_completed(job, axes) for job in file.jobs)]))
     if not settings:
         raise UserError("no job is left", hint="what is excluded?")
-    objective = args.objective or file.objective or _objective(settings)
+    usual = "time" if all(s.bytes is not None for s in settings) else "frontier"
+    objective = args.objective or file.objective or usual
     if objective == "time" and any(s.bytes is None for s in settings):
         raise UserError("the objective time needs message sizes", hint="--size 1KiB:1GiB")
     return SweepPlan(
@@ -125,10 +138,6 @@ def _product(axes: Mapping[str, Any]) -> Iterator[Setting]:
     return (Setting(*one) for one in itertools.product(*parts))
 
 
-def _fits(setting: Setting, rule: Mapping[str, Any]) -> bool:
-    return all(getattr(setting, name) in values for name, values in rule.items())
-
-
 def _completed(job: Mapping[str, Any], axes: Mapping[str, Any]) -> Setting:
     """Return a job of the file; missing keys are taken from the sweep where it has one value."""
     given = dict(job)
@@ -147,17 +156,11 @@ def _completed(job: Mapping[str, Any], axes: Mapping[str, Any]) -> Setting:
     return Setting(**given)
 
 
-def _objective(settings: Iterable[Setting]) -> str:
-    return "time" if all(s.bytes is not None for s in settings) else "frontier"
-
-
 # --- the file -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Contents of a sweep's TOML file."""
-
     axes: dict[str, Any] = field(default_factory=dict)
     exclude: tuple[Mapping[str, Any], ...] = ()
     jobs: tuple[Mapping[str, Any], ...] = ()
@@ -206,7 +209,6 @@ def _texts(values: list[Any], name: str, where: str) -> tuple[str, ...]:
 
 
 def _rule(data: Any, where: str) -> Mapping[str, Any]:
-    """Return one exclusion rule: each key has one text or several."""
     fields = Fields(data, f"{where}: exclude")
     rule: dict[str, Any] = {}
     for name in ("topology", "collective", "sketch", "engine", "size"):
@@ -225,7 +227,6 @@ def _rule(data: Any, where: str) -> Mapping[str, Any]:
 
 
 def _job(data: Any, where: str) -> Mapping[str, Any]:
-    """Return one job that the file lists by itself."""
     fields = Fields(data, f"{where}: job")
     job: dict[str, Any] = {}
     for name in ("topology", "collective", "sketch", "engine", "roots", "group"):
@@ -270,28 +271,16 @@ def questions_of(plan: SweepPlan, console: Console) -> list[SweepQuestion]:
             raise UserError("a sweep reads its machines more than once", hint="name a file")
         read_topology(text)
     for text in dict.fromkeys(s.collective for s in plan.settings):
-        _check_collective(text)
+        if not is_file(text) and canonical(text) not in set(Kind):
+            raise UnknownName("collective", text, Kind)
     for text in dict.fromkeys(s.sketch for s in plan.settings if s.sketch):
-        _check_sketch(text)
+        source = find_sketch(split_arguments(text)[0])
+        if not source.text.lstrip().startswith("{"):
+            parse(source.text, source.name)
     for text in dict.fromkeys(s.engine for s in plan.settings if s.engine):
-        _check_engine(text)
+        ENGINES.make(text, "--engine")
     held: dict[Setting, tuple[Topology, Collective]] = {}
     return [_question(one, plan, held, console) for one in plan.settings]
-
-
-def _check_collective(text: str) -> None:
-    if not is_file(text) and canonical(text) not in set(Kind):
-        raise UnknownName("collective", text, Kind)
-
-
-def _check_sketch(text: str) -> None:
-    source = find_sketch(split_arguments(text)[0])
-    if not source.text.lstrip().startswith("{"):
-        parse(source.text, source.name)
-
-
-def _check_engine(text: str) -> None:
-    ENGINES.make(text, "--engine")
 
 
 def _question(
@@ -340,7 +329,6 @@ def _question(
 
 
 def _flags_of(one: Setting, plan: SweepPlan) -> SynthFlags:
-    """Return the flags of ``weft synth`` for one job."""
     return SynthFlags(
         topology=one.topology,
         collective=one.collective,

@@ -1,7 +1,7 @@
 """Judge of message graphs: pairs, deadlocks, and what every output holds at the end.
 
 It knows nothing of how graphs are made: it takes what a file says. Values are sets of
-contributions (:mod:`weft.backends.check.values`); as no value is ever overwritten, one pass in any
+contributions (:mod:`weft.backends.judge.values`); as no value is ever overwritten, one pass in any
 order that the dependencies allow proves the result for all of them.
 """
 
@@ -14,13 +14,13 @@ from itertools import islice
 import numpy as np
 
 from weft.dsl.base.arrays import Ints, distinct_values
-from weft.dsl.base.layers import least_first
+from weft.dsl.base.layers import depths, least_first
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 
 from ...check.findings import MOST, Finding, Severity
-from ...check.values import Values, WantedValues, wanted_of
 from ...execute.execute import Execution
+from ...judge.values import Values, WantedValues, wanted_of, waves
 from .model import GraphNode, GraphNodeKind, Key, MessageGraph, key_of
 
 
@@ -144,28 +144,16 @@ def order_of(graph: MessageGraph) -> GraphOrder:
     for sends, recvs in _ends_of(graph).values():
         for (rank, place), (other, there) in zip(sends, recvs, strict=True):
             send_of[first[other] + there] = first[rank] + place
-    followers: list[list[int]] = [[] for _ in range(total)]
-    missing = [0] * total
-    for rank, place, node in graph.nodes():
-        number, base = int(first[rank]) + place, int(first[rank])
-        before = [base + other for other in (*node.needs, *node.waits, *node.after)]
-        if node.kind is GraphNodeKind.RECV:
-            before.append(int(send_of[number]))
-        missing[number] = len(before)
-        for other in before:
-            followers[other].append(number)
-    level = np.full(total, -1, np.int64)
-    ready = [number for number in range(total) if not missing[number]]
-    depth = 0
-    while ready:
-        level[ready] = depth
-        after = []
-        for number in ready:
-            for other in followers[number]:
-                missing[other] -= 1
-                if not missing[other]:
-                    after.append(other)
-        ready, depth = after, depth + 1
+    ends = [
+        (int(first[rank]) + other, int(first[rank]) + place)
+        for rank, place, node in graph.nodes()
+        for other in (*node.needs, *node.waits, *node.after)
+    ]
+    met = np.flatnonzero(send_of >= 0)
+    source, target = np.concatenate(
+        [np.array(ends, np.int64).reshape(-1, 2), np.stack([send_of[met], met], axis=1)]
+    ).T
+    level = depths(total, source, target)
     return GraphOrder(first, level, send_of)
 
 
@@ -183,12 +171,12 @@ def _hangs(graph: MessageGraph) -> Iterator[Finding]:
 
 @dataclass(frozen=True, eq=False)
 class _Terms:
-    """The summands of every node, as rows: those of inputs first, then those of nodes.
+    """The summands of every node, as rows: those of nodes first, then those of inputs, then one for
+    inputs that are not there.
 
     ``rows``: of all nodes, one after another; ``start[i]:start[i + 1]`` those of node i.
     """
 
-    order: GraphOrder
     inputs: dict[tuple[int, int], int]
     start: Ints
     rows: Ints
@@ -196,47 +184,38 @@ class _Terms:
     @staticmethod
     def of(graph: MessageGraph, wanted: WantedValues) -> _Terms:
         order = order_of(graph)
+        nodes = len(order.level)
         places = zip(wanted.pre_rank.tolist(), wanted.pre_offset.tolist(), strict=True)
-        inputs = {place: row for row, place in enumerate(places)}
-        base = len(inputs) + 1  # one row more, for inputs that are not there
+        inputs = {place: nodes + row for row, place in enumerate(places)}
         rows: list[list[int]] = []
-        for rank, _, node in graph.nodes():
-            first = base + int(order.first[rank])
-            number = len(rows)
+        for number, (rank, _, node) in enumerate(graph.nodes()):
             if node.kind is GraphNodeKind.RECV:
-                rows.append([base + int(order.send_of[number])])
+                rows.append([int(order.send_of[number])])
                 continue
-            own = [inputs.get((rank, offset), base - 1) for offset in node.inputs]
-            rows.append([*own, *(first + other for other in node.needs)])
-        lengths = np.array([len(own) for own in rows], np.int64)
-        start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        return _Terms(order, inputs, start, np.array([x for own in rows for x in own], np.int64))
+            own = [inputs.get((rank, offset), nodes + len(inputs)) for offset in node.inputs]
+            rows.append([*own, *(int(order.first[rank]) + other for other in node.needs)])
+        start = np.cumsum([0, *map(len, rows)])
+        return _Terms(inputs, start, np.array([x for own in rows for x in own], np.int64))
 
     @property
-    def base(self) -> int:
-        """The row of the first node."""
-        return len(self.inputs) + 1
+    def given(self) -> Ints:
+        """The rows of inputs."""
+        return len(self.start) - 1 + np.arange(len(self.inputs))
 
-    def waves(self) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Yield rows of nodes whose terms are known, rows of the terms, and how many each has."""
-        some = np.diff(self.start) > 0
-        for depth in range(int(self.order.level.max(initial=-1)) + 1):
-            nodes = np.flatnonzero((self.order.level == depth) & some)
-            if len(nodes):
-                count = self.start[nodes + 1] - self.start[nodes]
-                owner = np.repeat(np.arange(len(nodes)), count)
-                inside = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-                yield self.base + nodes, self.rows[self.start[nodes][owner] + inside], count
+    @property
+    def size(self) -> int:
+        """All rows."""
+        return len(self.start) + len(self.inputs)
 
     def ends(self, graph: MessageGraph) -> tuple[Ints, Ints]:
         """Return places (rank << 32 | offset) of outputs, and the rows whose values end there."""
         where, row = [], []
         for number, (rank, _, node) in enumerate(graph.nodes()):
             where += [rank << 32 | offset for offset in node.outputs]
-            row += [self.base + number] * len(node.outputs)
+            row += [number] * len(node.outputs)
         for rank, own in enumerate(graph.copies):
             where += [rank << 32 | there for _, there in own]
-            row += [self.inputs.get((rank, here), self.base - 1) for here, _ in own]
+            row += [self.inputs.get((rank, here), self.size - 1) for here, _ in own]
         return np.array(where, np.int64), np.array(row, np.int64)
 
 
@@ -248,9 +227,9 @@ def _result(graph: MessageGraph, collective: Collective) -> Iterator[Finding]:
             yield _error("result", text, rank, place)
     wanted = wanted_of(collective)
     terms = _Terms.of(graph, wanted)
-    held = Values.unwritten(terms.base + len(terms.start) - 1, wanted.values.words)
-    held.put(np.arange(len(terms.inputs)), wanted.before)
-    for nodes, rows, count in terms.waves():
+    held = Values.unwritten(terms.size, wanted.values.words)
+    held.put(terms.given, wanted.before)
+    for nodes, rows, count in waves(terms.start, terms.rows):
         held.put(nodes, held.sums(rows, count))
     where, row = terms.ends(graph)
     if len(distinct_values(where)) != len(where):
@@ -273,9 +252,9 @@ def run_graph(graph: MessageGraph, collective: Collective, seed: int) -> Executi
     words = wanted.values.words
     groups = int(max(wanted.before.group.max(initial=0), wanted.values.group.max(initial=0))) + 1
     drawn = rng.integers(0, 1 << 63, (groups, 64 * words), np.uint64)
-    data = np.zeros(terms.base + len(terms.start) - 1, np.uint64)
-    data[: len(terms.inputs)] = _numbers(wanted.before, drawn)
-    for nodes, rows, count in terms.waves():
+    data = np.zeros(terms.size, np.uint64)
+    data[terms.given] = _numbers(wanted.before, drawn)
+    for nodes, rows, count in waves(terms.start, terms.rows):
         data[nodes] = np.add.reduceat(data[rows], np.cumsum(count) - count)
     where, row = terms.ends(graph)
     at = dict(zip(where.tolist(), data[row].tolist(), strict=True))

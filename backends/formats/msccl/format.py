@@ -68,7 +68,7 @@ class MscclXml(Format):
         return ProgramContent(program, algo.min_bytes, algo.max_bytes, remarks)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        from ...check.checker import report_xml
+        from .check import report_xml
 
         algo = _read(text, where)
         collective = _asked(asked, algo)
@@ -166,14 +166,14 @@ def _read(text: str, where: str) -> XmlAlgo:
 def _findings(
     algo: XmlAlgo, target: str | None, collective: Collective | None = None
 ) -> Sequence[Finding]:
-    from ...check.checker import check_xml
+    from .check import check_xml
 
     return check_xml(algo, target, collective)
 
 
 def _executed(algo: XmlAlgo, request: ExecutionRequest, tell: ProgressCallback) -> Execution:
     """Run a file in the interpreter."""
-    from ...execute.execute import run_algo
+    from .run import run_algo
 
     return run_algo(
         algo,

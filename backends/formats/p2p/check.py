@@ -15,47 +15,18 @@ from itertools import pairwise
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.layers import ranges
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import Buffer
+from weft.dsl.nouns.program import BUFFERS, Buffer
 
 from ...check.findings import Finding, Severity
-from ...check.values import Values, WantedValues, wanted_of
+from ...execute.layout import BufferLayout, layout
+from ...judge.values import Values, WantedValues, wanted_of
 from .model import ChunkRange, Round, Script
 
-_BUFFERS = {Buffer.INPUT: 0, Buffer.OUTPUT: 1, Buffer.SCRATCH: 2}
 _NONE = -1
 _MOST = 20
 """Findings that are listed."""
-
-
-@dataclass(frozen=True, eq=False)
-class _BufferRows:
-    """Rows of all buffers, i and o sharing them in place.
-
-    ``base``: the first row, and ``size``, both of shape (ranks, 3).
-    """
-
-    base: Ints
-    size: Ints
-    rows: int
-
-    @staticmethod
-    def of(script: Script) -> _BufferRows:
-        c, ranks = script.collective, len(script.ranks)
-        size = np.array([(c.input_chunks, c.output_chunks, s) for s in script.scratch], np.int64)
-        first = np.zeros((ranks, 3), np.int64)
-        shift = [c.in_place_shift(r) if script.in_place else -c.input_chunks for r in range(ranks)]
-        first[:, 0] = np.maximum(shift, 0)
-        first[:, 1] = np.maximum(np.negative(shift), 0)
-        first[:, 2] = np.maximum(first[:, 0] + size[:, 0], first[:, 1] + size[:, 1])
-        total = first[:, 2] + size[:, 2]
-        return _BufferRows(first + (np.cumsum(total) - total)[:, None], size, int(total.sum()))
-
-    def name(self, row: int) -> str:
-        """``rank 1 o[3]``."""
-        inside = (self.base <= row) & (row < self.base + self.size)
-        rank, buffer = (int(i) for i in np.argwhere(inside)[-1])
-        return f"rank {rank} {list(_BUFFERS)[buffer]}[{row - int(self.base[rank, buffer])}]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +42,7 @@ class _Parts:
     def cells(self) -> tuple[Ints, Ints]:
         """Every row of every part, and which part it is of."""
         owner = np.repeat(np.arange(len(self.row)), self.count)
-        inside = np.arange(len(owner)) - np.repeat(np.cumsum(self.count) - self.count, self.count)
-        return self.row[owner] + inside, owner
+        return ranges(self.row, self.count), owner
 
 
 def check_script(script: Script) -> list[Finding]:
@@ -80,7 +50,7 @@ def check_script(script: Script) -> list[Finding]:
     found = _form(script)
     if found:
         return found
-    memory = _BufferRows.of(script)
+    memory = layout(script.collective, script.scratch, in_place=script.in_place)
     sends, recvs = (_messages(script, memory, which) for which in ("sends", "recvs"))
     work = _WorkRows.of(script, memory)
     found = _pairs(sends, recvs) or _exclusive(sends, recvs, memory) + _overlaps(work, memory)
@@ -138,7 +108,7 @@ def _all_parts(one: Round) -> Iterable[ChunkRange]:
         yield from work.terms
 
 
-def _messages(script: Script, memory: _BufferRows, which: str) -> _Parts:
+def _messages(script: Script, memory: BufferLayout, which: str) -> _Parts:
     rows = [
         (number, rank, m.peer, _row(memory, rank, m.part), m.part.count)
         for rank, number, one in _rounds(script)
@@ -148,8 +118,8 @@ def _messages(script: Script, memory: _BufferRows, which: str) -> _Parts:
     return _Parts(*(np.ascontiguousarray(table[:, i]) for i in range(5)))
 
 
-def _row(memory: _BufferRows, rank: int, part: ChunkRange) -> int:
-    return int(memory.base[rank, _BUFFERS[part.buffer]]) + part.first
+def _row(memory: BufferLayout, rank: int, part: ChunkRange) -> int:
+    return int(memory.base[rank, BUFFERS.index(part.buffer)]) + part.first
 
 
 def _pairs(sends: _Parts, recvs: _Parts) -> list[Finding]:
@@ -172,7 +142,7 @@ def _pairs(sends: _Parts, recvs: _Parts) -> list[Finding]:
     return found
 
 
-def _exclusive(sends: _Parts, recvs: _Parts, memory: _BufferRows) -> list[Finding]:
+def _exclusive(sends: _Parts, recvs: _Parts, memory: BufferLayout) -> list[Finding]:
     """Return a finding for each part received that the rank's round also sends or receives."""
     read, reader = sends.cells()
     write, writer = recvs.cells()
@@ -202,7 +172,7 @@ class _WorkRows:
     count: Ints
 
     @staticmethod
-    def of(script: Script, memory: _BufferRows) -> _WorkRows:
+    def of(script: Script, memory: BufferLayout) -> _WorkRows:
         rows = [
             (
                 number,
@@ -220,7 +190,7 @@ class _WorkRows:
         return _WorkRows(*(np.ascontiguousarray(table[:, i]) for i in range(6)))
 
 
-def _overlaps(work: _WorkRows, memory: _BufferRows) -> list[Finding]:
+def _overlaps(work: _WorkRows, memory: BufferLayout) -> list[Finding]:
     """Work that reads some of what it writes, shifted: libraries differ in what they make of it."""
     found = []
     for term in (work.first, work.second):
@@ -232,7 +202,7 @@ def _overlaps(work: _WorkRows, memory: _BufferRows) -> list[Finding]:
 
 
 def _result(
-    script: Script, memory: _BufferRows, sends: _Parts, recvs: _Parts, work: _WorkRows
+    script: Script, memory: BufferLayout, sends: _Parts, recvs: _Parts, work: _WorkRows
 ) -> list[Finding]:
     """Replay on contributions, and compare with the postcondition."""
     wanted = wanted_of(script.collective)
@@ -268,7 +238,7 @@ def _do(work: _WorkRows, number: int, held: Values) -> None:
     for some in _runs(work.place, int(begin), int(end)):
         count = work.count[some]
         owner = np.repeat(np.arange(some.start, some.stop), count)
-        inside = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        inside = ranges(np.zeros_like(count), count)
         first, second = work.first[owner] + inside, work.second[owner] + inside
         adds = work.second[owner] != _NONE
         terms = np.stack([first, second], axis=1)[np.stack([np.ones_like(adds), adds], axis=1)]
@@ -281,7 +251,7 @@ def _runs(column: Ints, begin: int, end: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges) if a < b]
 
 
-def _wrong(wanted: WantedValues, held: Values, memory: _BufferRows) -> list[Finding]:
+def _wrong(wanted: WantedValues, held: Values, memory: BufferLayout) -> list[Finding]:
     rows = memory.base[wanted.rank, 1] + wanted.offset
     bad = np.flatnonzero(~held.take(rows).same(wanted.values))
     return [
@@ -290,14 +260,14 @@ def _wrong(wanted: WantedValues, held: Values, memory: _BufferRows) -> list[Find
     ]
 
 
-def _overwritten(script: Script, first: Values, held: Values, memory: _BufferRows) -> list[Finding]:
+def _overwritten(script: Script, first: Values, held: Values, place: BufferLayout) -> list[Finding]:
     """Out of place, the input must stay what it was."""
     if script.in_place or not script.collective.input_chunks:
         return []
-    rows = (memory.base[:, :1] + np.arange(script.collective.input_chunks)).ravel()
+    rows = (place.base[:, :1] + np.arange(script.collective.input_chunks)).ravel()
     before, after = first.take(rows), held.take(rows)
     kept = (before.group == after.group) & (before.bits == after.bits).all(axis=1)
     return [
-        _error("result", f"{memory.name(int(rows[k]))} is overwritten: the input must not change")
+        _error("result", f"{place.name(int(rows[k]))} is overwritten: the input must not change")
         for k in np.flatnonzero(~kept)[:_MOST]
     ]

@@ -12,7 +12,7 @@ from weft.dsl.base.integers import literal
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind, make
 
-from ..mscclpp.interpret.run import fit
+from ..mscclpp.interpret import fit
 from ..mscclpp.lower.emit import ALIGNMENT, NAMES
 from ..mscclpp.plan.model import MOST_CHUNKS, ExecutionPlan
 from .emit import Sums, places

@@ -1,15 +1,17 @@
-"""Page of measurements, from ``weft bench --json`` or ``weft simulate --json``."""
+"""Pages of measured times (``bench``, ``simulate``, ``topo calibrate``) and of a search's log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
+from weft.dsl.base.files import parse_json
+from weft.dsl.nouns.schedule import Schedule
 
-from .chart import Series, over_size
-from .page import byte_words, figure, microseconds
-from .sheet import Facts, head, sheet, tile
+from .chart import ChartAxis, Series, chart, over_size
+from .page import byte_words, figure, microseconds, share
+from .sheet import Facts, charts_section, head, sheet, tile
 
 
 def results_page(data: Mapping[str, Any], name: str) -> Facts:
@@ -49,14 +51,7 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
     if bound is None and len(lines) > 1:
         charts.append(_against_best(lines))
     names = ["plan", what, *(["least"] if measured else []), "algbw", "busbw", *_more(data)]
-    section = {
-        "id": "sizes",
-        "title": f"Time over size, {what}",
-        "part": "charts",
-        "charts": charts,
-        "table": {"names": names, "rows": rows},
-        "after": "",
-    }
+    section = charts_section("sizes", f"Time over size, {what}", charts, names, rows)
     kind = "benchmark" if measured else "simulation"
     title = f"{data.get('collective', 'collective')} on {data.get('ranks', '?')} ranks, {what}"
     tiles = _tiles(data, what)
@@ -64,7 +59,6 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
 
 
 def _measured(data: Mapping[str, Any]) -> list[Series]:
-    """Return a line for every plan, and a dashed one for its prediction."""
     names = list(dict.fromkeys(str(one["name"]) for one in data["sizes"]))
     lines = []
     for name in names:
@@ -85,7 +79,6 @@ def _simulated(data: Mapping[str, Any]) -> list[Series]:
 
 
 def _against_best(lines: list[Series]) -> dict[str, Any]:
-    """Return each line divided by the quickest measured one at that size."""
     best: dict[float, float] = {}
     for one in lines:
         if one.name.endswith("measured"):
@@ -131,7 +124,143 @@ def _row(one: Mapping[str, Any]) -> list[str]:
         row.append(microseconds(float(one["least_us"])))
     row += [f"{figure(one['algbw_GBps'])} GB/s", f"{figure(one['busbw_GBps'])} GB/s"]
     if "of_bound" in one:
-        row.append("–" if one["of_bound"] is None else f"{100 * one['of_bound']:.1f} %")
+        row.append(share(one["of_bound"]))
     if "predicted_us" in one:
         row += [microseconds(float(one["predicted_us"])), f"{100 * float(one['error']):+.0f} %"]
     return row
+
+
+def calibration_page(data: Mapping[str, Any]) -> Facts:
+    """Return the page of the facts that ``weft topo calibrate --json`` prints."""
+    sizes = data["sizes"]
+    errors = data["median_error"]
+    tiles = [
+        tile("median error, fitted", share(errors["fitted"]), f"{len(sizes)} times"),
+        tile("median error, defaults", share(errors["default"])),
+    ]
+    facts = [
+        ("topology", data["topology"]),
+        ("ranks", data["ranks"]),
+        ("measured by", data["on"]),
+        ("collective", data["collective"]),
+    ]
+    kinds = list(dict.fromkeys(one["name"] for one in sizes))
+    sections = [_section(kind, [x for x in sizes if x["name"] == kind]) for kind in kinds]
+    title = f"Runtime model of {data['topology']}, fitted"
+    return sheet("calibration", title, [head(facts, tiles), _numbers(data), *sections])
+
+
+def _numbers(data: Mapping[str, Any]) -> Facts:
+    rows = [[x["key"], f"{x['value']:.4g}", f"{x['default']:.4g}", ""] for x in data["fitted"]]
+    rows += [[x["key"], "", f"{x['default']:.4g}", x["why"]] for x in data["kept"]]
+    names = ("fitted", "default", "kept because")
+    return charts_section("numbers", "Numbers", [], names, rows, first="number")
+
+
+def _section(kind: str, sizes: Sequence[Mapping[str, Any]]) -> Facts:
+    """Return the curves of a collective, and the residuals: predicted ÷ measured."""
+    measured = {one["bytes"]: float(one["us"]) for one in sizes}
+    lines = {
+        "defaults": [(one["bytes"], float(one["default_us"])) for one in sizes],
+        "fitted": [(one["bytes"], float(one["predicted_us"])) for one in sizes],
+    }
+    curves = [Series("measured", list(measured.items()), "bound")]
+    curves += [Series(name, points) for name, points in lines.items()]
+    left = [Series("measured", [(size, 1.0) for size in measured], "bound")]
+    left += [Series(name, [(a, b / measured[a]) for a, b in x]) for name, x in lines.items()]
+    charts = [
+        over_size("Time over message size", curves),
+        over_size("Predicted ÷ measured", left, unit="times measured", log=False),
+    ]
+    names = ("measured", "defaults", "fitted", "error", "what runs")
+    rows = [_calibrated_row(one) for one in sizes]
+    return charts_section(kind, f"{kind}: measured and predicted", charts, names, rows)
+
+
+def _calibrated_row(one: Mapping[str, Any]) -> list[str]:
+    times = [microseconds(float(one[key])) for key in ("us", "default_us", "predicted_us")]
+    error = "" if one["apart"] else f"{100 * one['error']:+.0f} %"
+    return [byte_words(one["bytes"]), *times, error, one["apart"] or one["how"]]
+
+
+# --- a search: best schedule and proven bound over its effort, from its log -----------------------
+
+# Logs of versions that counted no effort have seconds instead.
+
+
+def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, Any]:
+    """Return the section of a log (``weft synth --log``): a line of JSON for each schedule found.
+
+    Raises:
+        BadFile: it is no such log, or not that of a search for this schedule.
+    """
+    lines = [parse_json(line, where) for line in text.splitlines() if line.strip()]
+    if not lines or not isinstance(lines[0], dict) or lines[0].get("weft") != "log":
+        raise BadFile("not the log of a search", where=where, hint="weft synth --log FILE")
+    first, rest = lines[0], lines[1:]
+    machine, collective = schedule.topology.digest(), schedule.collective
+    name = collective.name or str(collective.kind)
+    told = (
+        first.get("machine", machine),
+        first.get("collective", name),
+        first.get("ranks", collective.ranks),
+    )
+    if told != (machine, name, collective.ranks):
+        raise BadFile(
+            f"the log of a search for {told[1]} on {first.get('topology')}, where the "
+            f"schedule is {name} on {schedule.topology.name}",
+            where=where,
+            hint="name the log that was written with the schedule",
+        )
+    try:
+        found = [one for one in rest if "found" in one]
+        along = "effort" if all("effort" in one for one in rest) else "seconds"
+        timed = any(one.get("us") is not None for one in found)
+        keys = ("us", "least_us") if timed else ("rounds_per_chunk", "bound")
+        spots = [
+            (float(one[along]), float(one[keys[0]]), float(one.get(keys[1]) or 0))
+            for one in found
+            if one.get(keys[0]) is not None
+        ]
+        end = float(rest[-1][along]) if rest else 0.0
+    except (KeyError, TypeError, ValueError):
+        raise BadFile("a line says something else", where=where, hint="weft synth --log") from None
+    engine = str(first.get("engine", ""))
+    unit = "µs" if timed else "rounds per chunk"
+    drawn = any(value > 0 for _, value, _ in spots)
+    return charts_section(
+        "search",
+        "How the search went",
+        [_chart(spots, along, end, unit)] if drawn else [],
+        ("found",),
+        [[figure(float(x[along])), str(x["found"])] for x in found],
+        f"{len(found)} schedules were found by {engine}; {along} in all: {figure(end)}.",
+        first=along,
+    )
+
+
+def _chart(
+    spots: list[tuple[float, float, float]], along: str, end: float, unit: str
+) -> dict[str, Any]:
+    """Return the chart of the best value so far and the bound proved for that schedule's kind, as
+    steps."""
+    best, least = [], []
+    value, bound = spots[0][1:]
+    for place, us, known in spots:
+        if us <= value:
+            value, bound = us, known
+        best.append((place, value))
+        least.append((place, bound))
+    best.append((max(end, best[-1][0]), value))
+    least.append((max(end, least[-1][0]), bound))
+    series = [Series("best so far", best, "this", stairs=True)]
+    if bound:
+        series.append(Series("proved bound", least, "bound", stairs=True))
+    values = [b for one in series for _, b in one.points if b]
+    room = 0.08 * (max(values) - min(values)) or 0.05 * max(values)
+    return chart(
+        "Best schedule and bound",
+        ChartAxis(along, [0.0, max(end, best[-1][0])]),
+        ChartAxis(unit, [min(values) - room, max(values) + room]),
+        series,
+    )

@@ -155,11 +155,6 @@ def _round(scale: _AxisScale, most: int) -> list[float]:
 # --- the charts of reports ------------------------------------------------------------------------
 
 
-def size_words(value: float) -> str:
-    """Return a size in words: ``64 KiB``."""
-    return byte_words(value)
-
-
 def over_size(
     title: str, curves: Sequence[Series], *, unit: str = "µs", log: bool = True
 ) -> dict[str, Any]:
@@ -167,15 +162,22 @@ def over_size(
     sizes = [a for one in curves for a, _ in one.points]
     values = [b for one in curves for _, b in one.points]
     low = [] if log else [min([*values, 1.0])]
-    x = ChartAxis("message size", sizes, log=True, base=2, words=size_words)
+    x = ChartAxis("message size", sizes, log=True, base=2, words=byte_words)
     y = ChartAxis(unit, [*values, *low], log=log, words=lambda v: f"{v:,.6g}")
     return chart(title, x, y, curves)
 
 
-def against_bound(curves: Sequence[Series], bound: Series) -> list[Series]:
-    """Return each curve divided by the bound at the same size, which is 1."""
-    least = dict(bound.points)
-    return [
-        Series(one.name, [(a, b / least[a]) for a, b in one.points if least.get(a)], one.style)
-        for one in curves
-    ]
+def size_charts(curves: Sequence[Series], bound: Series | None) -> list[dict[str, Any]]:
+    """Return the charts of time over size, absolute and as a multiple of the bound."""
+    lines = [*curves, *([bound] if bound else [])]
+    charts = [over_size("Time over message size", lines)]
+    if bound:
+        least = dict(bound.points)
+        ratio = [
+            Series(one.name, [(a, b / least[a]) for a, b in one.points if least.get(a)], one.style)
+            for one in curves
+        ]
+        one = Series("lower bound", [(a, 1.0) for a, b in bound.points if b], "bound")
+        # Ratios to the bound are compared, so this axis is logarithmic, too.
+        charts.append(over_size("Time ÷ lower bound", [*ratio, one], unit="times the bound"))
+    return charts

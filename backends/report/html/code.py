@@ -1,20 +1,27 @@
-"""Chunks that each instruction of a program moves: values are followed through memory.
+"""Code and chunks on pages: listings by rank, and the chunks that each instruction moves.
 
-A slot holds a (partial) sum of one chunk, so one number says what it is. Instructions are walked in
-an order that every run could follow; the k-th message of a connection is what its k-th receive
-takes.
+For these values are followed through memory. A slot holds a (partial) sum of one chunk, so one
+number says what it is. Instructions are walked in an order that every run could follow; the k-th
+message of a connection is what its k-th receive takes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.kept import kept
-from weft.dsl.nouns.program import Buffer, Program, Slice
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Block, Buffer, Program, RankProgram, Slice
 
 from ...compile.analyses.order import ProgramOrder
+from ...formats.listings import rank_lines
+from ..text import holders
+from ..text import runs as joined_runs
 
 NOTHING = -1
 
@@ -62,8 +69,6 @@ def _either(one: Labels, other: Labels) -> Labels:
 
 
 class _SlotContents:
-    """Contents of each slot of each rank."""
-
     def __init__(self, program: Program, pieces: int) -> None:
         c = program.collective.split(pieces)
         self.shift = [
@@ -93,3 +98,104 @@ class _SlotContents:
     def write(self, rank: int, place: Slice, labels: Labels) -> None:
         for k, label in enumerate(labels):
             self.slots[self._key(rank, place.buffer, place.offset + k)] = label
+
+
+MOST_NAMED = 6_000
+"""Largest number of chunks that are described; the others have a number only."""
+
+FEW_NAMED = 600
+
+
+def chunk_names(collective: Collective, most: int = MOST_NAMED) -> list[list[str]]:
+    """Return for each chunk the ranks on which it starts and on which it must end, in words."""
+    start, end = holders(collective.pre), holders(collective.post)
+    everybody = collective.ranks
+    return [
+        [_words(start.get(k, set()), everybody), _words(end.get(k, set()), everybody)]
+        for k in range(min(most, collective.chunks))
+    ]
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """Return sorted numbers with runs joined: ``0–3, 7``."""
+    return joined_runs(numbers, "–", ", ")
+
+
+def _words(ranks: set[int], everybody: int) -> str:
+    if not ranks:
+        return "nowhere"
+    if len(ranks) == everybody and everybody > 1:
+        return "all ranks"
+    return f"rank{'s' if len(ranks) > 1 else ''} {runs(ranks)}"
+
+
+MOST_CHARACTERS = 150_000
+"""Largest number of characters in all listings of a page."""
+
+
+def listing(program: Program, most: int = MOST_CHARACTERS) -> dict[str, Any]:
+    """Return the facts of the section: parts with title and text, and notes on omissions."""
+    groups = same_ranks(program)
+    parts, used, left = [], 0, []
+    for first, members in groups:
+        text = "\n".join(rank_lines(program.ranks[first])) or "  nothing"
+        if used + len(text) > most:
+            left += members
+            continue
+        used += len(text)
+        parts.append({"title": _title(first, members, program), "text": text})
+    notes = []
+    if left:
+        notes.append(
+            f"the code of ranks {runs(left)} is left out, as the page would be too large; "
+            "weft show prints all of it"
+        )
+    return {"parts": parts, "notes": notes}
+
+
+def _title(first: int, members: list[int], program: Program) -> str:
+    rank = program.ranks[first]
+    size = f"{len(rank.blocks)} thread blocks, {sum(len(b.code) for b in rank)} instructions"
+    others = [r for r in members if r != first]
+    if not others:
+        return f"rank {first}: {size}"
+    what = "with peers and chunk offsets shifted round by as many ranks"
+    ranks = f"rank{'s' if len(others) > 1 else ''} {runs(others)}"
+    return f"rank {first}: {size}; {ranks} the same, {what}"
+
+
+def same_ranks(program: Program) -> list[tuple[int, list[int]]]:
+    """Return groups of ranks whose code is the same when all rank numbers are shifted.
+
+    Each is (first rank, all ranks).
+    """
+    groups: dict[RankProgram, list[int]] = {}
+    count = len(program.ranks)
+    for r, rank in enumerate(program.ranks):
+        groups.setdefault(_shifted(rank, r, count), []).append(r)
+    return [(ranks[0], ranks) for ranks in groups.values()]
+
+
+def _shifted(rank: RankProgram, r: int, count: int) -> RankProgram:
+    """Return the code with ranks shifted as if it were rank 0's."""
+    size = {Buffer.INPUT: rank.input_chunks, Buffer.OUTPUT: rank.output_chunks}
+
+    def peer(other: int | None) -> int | None:
+        return None if other is None else (other - r) % count
+
+    def place(one: Slice) -> Slice:
+        whole = size.get(one.buffer, 0)
+        if whole % count or not whole:
+            return one
+        return Slice(one.buffer, (one.offset - r * (whole // count)) % whole)
+
+    blocks = tuple(
+        Block(
+            b.channel,
+            peer(b.send),
+            peer(b.recv),
+            tuple(replace(x, src=place(x.src), dst=place(x.dst)) for x in b.code),
+        )
+        for b in rank.blocks
+    )
+    return replace(rank, blocks=blocks)

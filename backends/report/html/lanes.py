@@ -1,4 +1,6 @@
-"""Gantt charts: rows of bars, each bar a stretch of time that some item holds the row.
+"""Gantt charts, and the loads of links.
+
+Charts: rows of bars, each bar a stretch of time that some item holds the row.
 
 An *item* is one transfer of a schedule or one operation of a program. Times are whole ticks, of
 which the whole chart has :data:`TICKS`; bars are stored as differences, so that a file of many
@@ -8,12 +10,15 @@ thousand stays small.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.topology import Topology
+from weft.synth.base.engine import Certificate
 
 TICKS = 20_000
 CELLS = 160
@@ -88,8 +93,9 @@ def lane(
     if hidden > 0:
         best = set(sorted(shown, key=lambda i: -rows[i].busy)[:room])
         shown = [i for i in shown if i in best]
-    kept = first_items(bars, most)
-    whole = len(kept) == len(distinct_values(bars.item))
+    items, count = np.unique(bars.item, return_counts=True)
+    kept = items[np.cumsum(count) <= most]  # all, or the first ones up to the limit of bars
+    whole = len(kept) == len(items)
     by_row = np.lexsort((bars.start, bars.row))
     few = bars.of(by_row[np.isin(bars.item[by_row], kept)])
     edges = np.searchsorted(few.row, np.arange(len(rows) + 1))
@@ -112,16 +118,10 @@ def lane(
         "rows": lines,
         "whole": whole,
         "kinds": [[int(k), WORDS[int(k)]] for k in distinct_values(bars.kind)],
-        "items": len(distinct_values(bars.item)),
+        "items": len(items),
         "kept": len(kept),
         "hidden": max(0, hidden),
     }
-
-
-def first_items(bars: Bars, most: int) -> Ints:
-    """Return the items whose bars are kept: all, or the first ones up to the limit of bars."""
-    items, count = np.unique(bars.item, return_counts=True)
-    return np.asarray(items[np.cumsum(count) <= most], np.int64)
 
 
 def density(bars: Bars, row: int, span: float) -> str:
@@ -147,3 +147,84 @@ def _packed(bars: Bars, part: slice, scale: float) -> list[int]:
     )
     packed: list[int] = np.stack(columns, axis=1).ravel().tolist()
     return packed
+
+
+SHOWN = 40
+"""Number of rows in the table; the others are only counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loads:
+    """Bytes of every link, then every shared resource, and the µs that they hold it."""
+
+    topology: Topology
+    moved: Floats
+    busy_us: Floats
+
+
+def load_facts(
+    loads: Loads, time_us: float, bound_us: float, certificate: Certificate
+) -> dict[str, Any]:
+    """Return the busiest resources, and those of the bottleneck with their total.
+
+    ``share``: of the time, how much a row is busy; ``at``: the bound, on the same scale.
+    """
+    binding = binding_rows(certificate)
+    order = np.argsort(-loads.busy_us, kind="stable")
+    used = [int(i) for i in order if loads.moved[i] > 0]
+    capacity = loads.topology.capacities()
+    rows = [
+        {
+            "row": i,
+            "name": short_name(loads.topology, i),
+            "GBps": float(capacity[i]),
+            "shared": i >= len(loads.topology.links),
+            "bytes": float(loads.moved[i]),
+            "us": float(loads.busy_us[i]),
+            "share": float(loads.busy_us[i]) / time_us if time_us else 0.0,
+            "binds": i in binding,
+        }
+        for i in used[:SHOWN]
+    ]
+    return {
+        "rows": rows,
+        "more": max(0, len(used) - SHOWN),
+        "unused": int((loads.moved[: len(loads.topology.links)] == 0).sum()),
+        "links": len(loads.topology.links),
+        "at": bound_us / time_us if time_us else 0.0,
+        "bottleneck": _bottleneck(loads, binding, capacity),
+    }
+
+
+def _bottleneck(
+    loads: Loads, binding: dict[int, Fraction], capacity: tuple[Fraction, ...]
+) -> dict[str, Any] | None:
+    """Return the total over the binding resources, each with its multiplier in the certificate."""
+    if not binding:
+        return None
+    moved = sum(float(times) * float(loads.moved[i]) for i, times in binding.items())
+    worth = float(sum((times * capacity[i] for i, times in binding.items()), Fraction(0)))
+    return {"rows": len(binding), "bytes": moved, "GBps": worth, "us": moved / worth / 1000}
+
+
+def binding_rows(certificate: Certificate) -> dict[int, Fraction]:
+    """Return the resources of a certificate with their multipliers; none if it names none."""
+    listed = certificate.data.get("cover") or certificate.data.get("prices") or []
+    return {int(row): Fraction(times) for row, times in listed}
+
+
+def row_order(topology: Topology) -> list[int]:
+    """Return the order: links by source and destination, then shared resources."""
+    links = sorted(
+        range(len(topology.links)), key=lambda i: (topology.links[i].src, topology.links[i].dst, i)
+    )
+    return [*links, *range(len(links), len(links) + len(topology.resources))]
+
+
+def short_name(topology: Topology, row: int) -> str:
+    """Return ``gpu0 → gpu1`` or ``nic0``; parallel links and numbers are distinguished on the
+    map."""
+    if row >= len(topology.links):
+        return topology.resources[row - len(topology.links)].name
+    one = topology.links[row]
+    return f"{topology.nodes[one.src].name} → {topology.nodes[one.dst].name}"

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from weft.dsl.base.files import parse_json
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.library import Library, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.program import Program, protocol_of
 from weft.dsl.nouns.runtime import MSCCL
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import Schedule, load
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
 
+from ...deploy.guide import TAKES, Guide, guide
+from ...deploy.launchers import PLACE as FOLDER
+from ...deploy.launchers import assigned
 from ...tune.library_model import library_choice, library_model, library_runtime
 from ...tune.variants import Variant, variant_of
-from ..plan_words import candidate_words, idea_words, source_of
-from .assumed import assumed_section
-from .back_ends import back_end_section
-from .chart import Series
-from .curves import size_charts
-from .deploy import deploy_section
+from ..back_ends import advice
+from ..sheets import candidate_words, idea_words, source_of
+from .chart import Series, size_charts
 from .lanes import MOST_BARS
 from .machine import machine_map
-from .page import byte_words, figure, microseconds
+from .page import byte_words, figure, fitted, microseconds
 from .schedule import Look
 from .schedule_page import Shown, compiled, view_of
-from .sheet import Facts, head, provenance_facts, sheet, tile, views_section
+from .sheet import (
+    Facts,
+    assumed_section,
+    charts_section,
+    head,
+    provenance_facts,
+    sheet,
+    table_section,
+    tile,
+    views_section,
+)
 
 MOST_BASELINES = 4
 MOST_CANDIDATES = 30
@@ -132,8 +145,11 @@ def middle(low: int, high: int) -> int:
 
 
 def _head(library: Library) -> Facts:
-    told = library.timing
-    how = ", ".join(f"{key} {_plain(value)}" for key, value in told.items())
+    how = ", ".join(
+        f"{key} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+        for key, value in library.timing.items()
+    )
+    set_ = {key: value for key, value in library.provenance.items() if value not in ([], "")}
     tiles = [
         tile("collectives", str(len(library.tuned)), ", ".join(x.name for x in library.tuned)),
         tile(
@@ -150,20 +166,11 @@ def _head(library: Library) -> Facts:
         [
             ("topology", f"{t.name}: {t.ranks} GPUs, {t.hosts} host{'s' if t.hosts > 1 else ''}"),
             ("timed", how),
-            *provenance_facts(_told(library)),
+            *provenance_facts(set_),
         ],
         tiles,
         notes,
     )
-
-
-def _plain(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _told(library: Library) -> dict[str, Any]:
-    """Return the provenance, without unset options."""
-    return {key: value for key, value in library.provenance.items() if value not in ([], "")}
 
 
 def _most_gained(one: Tuned) -> Iterator[tuple[str, str]]:
@@ -261,13 +268,9 @@ def _line(name: str, grid: Sequence[int], times: Sequence[float | None]) -> Seri
 
 def _curves(one: Tuned, number: int) -> Facts:
     lines, bound = _series(one)
-    return {
-        "id": f"sizes{number}",
-        "title": f"{one.name}: time over size",
-        "part": "charts",
-        "charts": size_charts(lines, bound),
-        "after": "",
-    }
+    return charts_section(
+        f"sizes{number}", f"{one.name}: time over size", size_charts(lines, bound)
+    )
 
 
 def _gains(one: Tuned, number: int) -> Facts:
@@ -285,7 +288,7 @@ def _gains(one: Tuned, number: int) -> Facts:
         if size & (size - 1) and len(one.grid) > MOST_GAINS:
             continue
         us, base, least = one.chosen_us[at], base_us[at], one.bound_us[at]
-        plan = one.pick(size).name if _covers(one, size) else "–"
+        plan = one.pick(size).name if one.plans[0].low <= size <= one.plans[-1].high else "–"
         row = [byte_words(size), plan, microseconds(us)]
         if own:
             row += _runtime_gain(one, own, at)
@@ -301,11 +304,10 @@ def _gains(one: Tuned, number: int) -> Facts:
     title = (
         f"{one.name}: gains over {own.name} and known algorithms" if own else f"{one.name}: gains"
     )
-    return {"id": f"gains{number}", "title": title, "part": "table", "rows": rows, "head": head}
+    return table_section(f"gains{number}", title, head, rows)
 
 
 def _runtime_gain(one: Tuned, own: RuntimeTimes, at: int) -> list[str]:
-    """Return the cells of a size on the runtime's own program; dashes where it is not known."""
     gain, apart = one.gain(at), [microseconds(own.apart_us[at])] if own.apart else []
     if gain is None:
         return ["–"] * 5 + apart
@@ -314,28 +316,17 @@ def _runtime_gain(one: Tuned, own: RuntimeTimes, at: int) -> list[str]:
 
 
 def _changes(one: Tuned, number: int) -> Facts | None:
-    """Return the sizes from which another algorithm or protocol is used; None: one is for all."""
     rows = [
         [byte_words(c.bytes), c.what, idea_words(c.before), idea_words(c.after)]
         for c in one.changes()
     ]
     if not rows:
         return None
-    return {
-        "id": f"changes{number}",
-        "title": f"{one.name}: where plans change",
-        "part": "table",
-        "rows": rows,
-        "head": ["from", "what changes", "below", "from there on"],
-    }
-
-
-def _covers(one: Tuned, size: int) -> bool:
-    return one.plans[0].low <= size <= one.plans[-1].high
+    head = ("from", "what changes", "below", "from there on")
+    return table_section(f"changes{number}", f"{one.name}: where plans change", head, rows)
 
 
 def _candidates(one: Tuned, number: int) -> Facts:
-    """Return all raced candidates, those that win somewhere first."""
     wins = {c.name: 0 for c in one.candidates}
     for at in range(len(one.grid)):
         timed = [(c.us[at], c.name) for c in one.candidates if c.us[at] is not None]
@@ -354,19 +345,13 @@ def _candidates(one: Tuned, number: int) -> Facts:
         for c in order[:MOST_CANDIDATES]
     ]
     hidden = len(order) - MOST_CANDIDATES
-    return {
-        "id": f"candidates{number}",
-        "title": f"{one.name}: candidates",
-        "part": "table",
-        "head": [
-            "candidate",
-            "",
-            "quickest at sizes",
-            *(f"at {byte_words(one.grid[k])}" for k in ends),
-        ],
-        "rows": rows,
-        "after": f"{hidden} more candidates are in the library's file." if hidden > 0 else "",
-    }
+    return table_section(
+        f"candidates{number}",
+        f"{one.name}: candidates",
+        ("candidate", "", "quickest at sizes", *(f"at {byte_words(one.grid[k])}" for k in ends)),
+        rows,
+        f"{hidden} more candidates are in the library's file." if hidden > 0 else "",
+    )
 
 
 def _bound(one: Tuned, number: int) -> Facts | None:
@@ -385,3 +370,78 @@ def _bound(one: Tuned, number: int) -> Facts | None:
         "part": "certificate",
         "parts": parts,
     }
+
+
+def back_end_section(topology: Topology) -> Facts:
+    """Return the table of back ends that fit a machine, the best first."""
+    rows = [
+        [x.back_end.format, x.back_end.runtime, ", ".join(x.back_end.frameworks), x.why]
+        for x in advice(topology)
+        if x.fits
+    ]
+    head = ("--to", "runtime", "for programs in", "why")
+    after = "The first that fits your framework is the one to begin with."
+    return table_section("backends", "Which back end", head, rows, after)
+
+
+def deploy_section(library: Library) -> Facts:
+    """Return what makes a runtime use the library, with a place for its folder."""
+    found = guide(library, FOLDER)
+    rows = [
+        f"{one.loader.name}: {one.loader.title}\n  {TAKES[one.loader.format]}; {one.words}"
+        for one in found.runtimes
+    ]
+    parts = [("Which runtime", "\n".join(rows)), *_parts(found)]
+    notes = [
+        f"{FOLDER} is the path of this folder, where all hosts see it; weft deploy FOLDER prints "
+        "these lines with it, for mpirun, Slurm, torchrun and Kubernetes",
+        *found.notes,
+    ]
+    return {
+        "id": "deploy",
+        "title": "What next: make a runtime use it",
+        "part": "listing",
+        "open": True,
+        "parts": [{"title": title, "text": text} for title, text in parts],
+        "notes": [f"{note[:1].upper()}{note[1:]}." for note in notes],
+    }
+
+
+def _parts(found: Guide) -> list[tuple[str, str]]:
+    if found.settings is None:
+        return []
+    debug = " ".join(assigned(*one) for one in found.settings.loader.debug)
+    told = [
+        ("Settings", "\n".join(assigned(*one) for one in found.variables)),
+        ("Start with mpirun", found.launch["mpirun"]),
+        ("Was it used?", "\n".join([f"With {debug}:", *found.proof])),
+    ]
+    if found.tests:
+        told.append(("Before, after, and the proof", "\n".join(found.tests.values())))
+    return told
+
+
+REPORT = "report.html"
+"""File name of the library's page."""
+
+MOST_DRAWN = 128
+"""Largest number of ranks with a picture of each plan on the page; more take minutes."""
+
+
+def library_html(library: Library, texts: Mapping[str, str]) -> str:
+    """Return the library's page; ``texts``: its files by path in its folder."""
+
+    read: dict[str, Schedule] = {}  # plans of different sizes may have one schedule
+
+    def find(file: str) -> Schedule | None:
+        if library.topology.ranks > MOST_DRAWN or file not in texts:
+            return None
+        text = texts[file]
+        if text not in read:
+            found = load(parse_json(text, file), file)
+            same = found.topology.digest() == library.topology.digest()
+            read[text] = replace(found, topology=library.topology) if same else found
+        return read[text]
+
+    views = plan_views(library, find)
+    return fitted(lambda most: library_page(library, views, library.name, most))[1]

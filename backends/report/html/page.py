@@ -54,7 +54,12 @@ def render(page: Mapping[str, Any]) -> str:
     return (
         _environment()
         .get_template("page.html.j2")
-        .render(page=page, data=script_json(moving), style=_part("page.css"), script=_script())
+        .render(
+            page=page,
+            data=script_json(moving),
+            style=_part("page.css"),
+            script=f"{_part('draw.js')}\n{_part('page.js')}",
+        )
     )
 
 
@@ -85,10 +90,6 @@ def _environment() -> Environment:
     )
     found.filters.update(us=microseconds, bytes=byte_words, share=share, figure=figure)
     return found
-
-
-def _script() -> str:
-    return "\n".join(_part(name) for name in ("draw.js", "page.js"))
 
 
 @cache

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from weft.dsl.base.errors import WeftError
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import BadAlgorithm, UserError, WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
+from weft.synth.engines.classic.in_network import InNetwork
+from weft.synth.engines.classic.place import ClassicAlgorithm, Site
+from weft.synth.engines.classic.schedule import to_schedule
+from weft.synth.judge.verify import verify
 from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_record import ProgramTimeline, record_program
 from weft.synth.time.program_tables import PreparedProgram, bytes_moved
 from weft.synth.time.program_time import ProgramSimulation, simulate_program
+from weft.synth.time.routes import routes_of
 from weft.synth.time.runtime_model import RuntimeModel
+from weft.synth.time.schedule_time import simulate
 
 from ...compile.analyses.order import ProgramOrder
-from .assumed import assumed_section
-from .chunks import chunk_names
-from .code import chunks_moved
-from .curves import baselines, bound_curve, program_curve
-from .lanes import MOST_BARS, TICKS, Bars, LaneRow, lane
-from .listing import listing
-from .loads import Loads, load_facts, short_name
+from .chart import Series
+from .code import chunk_names, chunks_moved, listing
+from .lanes import MOST_BARS, TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
 from .machine import machine_map
 from .page import byte_words, figure, microseconds, share
-from .program import program_lanes, record, spent_facts
 from .sheet import (
     Facts,
+    assumed_section,
     certificate_section,
     curves_section,
     head,
@@ -86,7 +97,7 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
     sections = [
         _head(shown, run, bound, notes),
         certificate_section(bound),
-        curves_section([c for c in curves if c], bound_curve(bound), PREDICTED),
+        curves_section(curves, bound_curve(bound), PREDICTED),
         views_section() if view else None,
         assumed_section(shown.model, (p.protocol,)),
         listing_section(listing(p, 6 * most)),
@@ -253,3 +264,267 @@ def _kind(op: str) -> int:
     if op in ("cpy", "re", "nop"):
         return 7
     return 6 if "s" in op else 0
+
+
+FIRST_ACTIVITY = 2
+"""First kind of bars for activities of thread blocks; before it are copies and sums."""
+
+MOST_OPERATIONS = 12_000
+"""Largest number of operations drawn; a smaller message makes fewer iterations of the loop."""
+
+
+def record(
+    program: Program, topology: Topology, message_bytes: int, model: RuntimeModel
+) -> tuple[ProgramTimeline, list[str]]:
+    """Return the operations of the largest message that can be drawn, halving the requested size.
+
+    The second result holds notes for the reader.
+
+    Raises:
+        UserError: it is too large at any size, or does not run on the machine.
+    """
+    size = message_bytes
+    while True:
+        try:
+            run = record_program(program, topology, size, model, most_operations=MOST_OPERATIONS)
+            break
+        except UserError:
+            if size == 1 or model.cut(program, size).iterations == 1:
+                raise
+            size //= 2
+    notes = []
+    if size != message_bytes:
+        notes.append(
+            f"Thread blocks are drawn at {byte_words(size)}: at {byte_words(message_bytes)} "
+            "the loop makes more turns than can be drawn."
+        )
+    if run.skipped:
+        part = float(np.diff(run.skipped_us, axis=1).sum()) / run.time_us
+        notes.append(
+            f"{run.skipped:,} operations repeat those that are drawn, turn after turn: the gap in "
+            f"the chart, {100 * part:.0f} % of the time."
+        )
+    return run, notes
+
+
+def program_lanes(
+    run: ProgramTimeline,
+    *,
+    of: int,
+    links: bool,
+    model: RuntimeModel,
+    most: int = MOST_BARS,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return charts of thread blocks (and of links), and their table of items, which is number
+    ``of``."""
+    span, found = run.time_us, []
+    number = _in_time(run)
+    if links:
+        found.append(
+            lane(
+                "Links and shared resources",
+                "links",
+                _link_rows(run),
+                _held(run, number),
+                span,
+                most,
+                row_order(run.topology),
+            )
+        )
+    block = run.block[run.phase_of]
+    bars = Bars(
+        block,
+        run.phase_start_us,
+        run.phase_end_us - run.phase_start_us,
+        number[run.phase_of],
+        run.phase + FIRST_ACTIVITY,
+    )
+    sends = run.phase == Activity.SENDING
+    o = run.table
+    busy = np.bincount(block[sends], bars.length[sends], o.blocks) / (span or 1.0)
+    rows = [
+        LaneRow(f"rank {rank} block {index}", -1, share)
+        for rank, index, share in zip(
+            o.program.block_rank.tolist(),
+            o.program.block_index.tolist(),
+            busy.tolist(),
+            strict=True,
+        )
+    ]
+    found.append(lane("Thread blocks", "blocks", rows, bars, span, most))
+    return [{**one, "of": of} for one in found], _items(run, number, model)
+
+
+def _in_time(run: ProgramTimeline) -> Ints:
+    """Return the number of each operation as an item: in order of start times."""
+    number = np.empty(len(run), np.int64)
+    number[np.argsort(run.reached_us, kind="stable")] = np.arange(len(run))
+    return number
+
+
+def _link_rows(run: ProgramTimeline) -> list[LaneRow]:
+    t = run.topology
+    start = np.repeat(run.message_start_us, np.diff(run.held_start))
+    width = len(t.links) + len(t.resources)
+    busy = np.bincount(run.held_row, run.held_until_us - start, width) / (run.time_us or 1.0)
+    return [LaneRow(short_name(t, i), i, float(busy[i])) for i in range(width)]
+
+
+def _held(run: ProgramTimeline, number: Ints) -> Bars:
+    """Return the bars of messages on links; a message that the receiver adds to its own is a
+    sum."""
+    message = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
+    code = [x.op in _ADDING for rank in run.program.ranks for b in rank for x in b.code]
+    adds = np.array([*code, False])[run.table.owner]
+    received = run.received_by[message]
+    kind = np.where(received >= 0, adds[run.operation[received]], False).astype(np.int64)
+    start = run.message_start_us[message]
+    return Bars(
+        run.held_row, start, run.held_until_us - start, number[run.message_of[message]], kind
+    )
+
+
+_ADDING = (Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND)
+
+
+def _items(run: ProgramTimeline, number: Ints, model: RuntimeModel) -> dict[str, Any]:
+    o, t = run.table, run.topology
+    moved = chunks_moved(run.program)
+    sets: dict[tuple[int, ...], int] = {}
+    which = [sets.setdefault(moved[i], len(sets)) for i in o.owner.tolist()]
+    ways = routes_of(t, o.connections)
+    routes: dict[tuple[int, ...], int] = {(): 0}
+    out = np.where(o.sends, o.out[o.block_of()], -1).tolist()
+    way = [routes.setdefault(ways[c] if c >= 0 else (), len(routes)) for c in out]
+    alpha = model.protocol(run.program.protocol).alpha
+    scale = TICKS / (run.time_us or 1.0)
+    late = [round(float(alpha * sum(t.links[i].latency for i in r)) * scale) for r in routes]
+    operation = np.empty(len(run), np.int64)
+    operation[number] = run.operation
+    return {
+        "set": [which[i] for i in operation.tolist()],
+        "route": [way[i] for i in operation.tolist()],
+        "sets": [list(one) for one in sets],
+        "routes": [list(route) for route in routes],
+        "late": late,
+    }
+
+
+def spent_facts(run: ProgramSimulation) -> list[dict[str, Any]]:
+    """Return the share of each activity in the time of all thread blocks together."""
+    total = run.spent_us.sum(axis=0)
+    whole = float(total.sum()) or 1.0
+    return [
+        {"name": a.words, "share": float(total[a]) / whole}
+        for a in Activity
+        if a < Activity.DONE and total[a] > 0
+    ]
+
+
+SIZES = tuple(1 << k for k in range(10, 31, 2))
+"""Message sizes of the charts, in bytes: 1 KiB to 1 GiB."""
+
+MOST_SERVED = 40_000
+"""Largest transfers times segments that are simulated at every size."""
+
+MOST_TIMED = 60_000
+MOST_MOVES = 3_000
+MOST_BASELINES = 3
+
+
+def bound_curve(bound: Bounds) -> Series:
+    """Return the curve of the lower bound."""
+    return Series("lower bound", [(n, float(lower_bound_us(bound, n))) for n in SIZES], "bound")
+
+
+def schedule_curve(schedule: Schedule, name: str, style: str = "") -> Series | None:
+    """Return the curve of a schedule by simulation; None where that takes too long."""
+    if len(schedule) * schedule.segments > MOST_SERVED:
+        return None
+    return Series(name, [(n, simulate(schedule, n).time_us) for n in SIZES], style)
+
+
+def program_curve(
+    program: Program,
+    topology: Topology,
+    name: str,
+    model: RuntimeModel,
+    style: str = "",
+) -> Series | None:
+    """Return the curve of a program by simulation; None where it is too large, or does not run."""
+    if program.instructions > MOST_TIMED // 4:
+        return None
+    try:
+        return Series(
+            name,
+            [
+                (
+                    n,
+                    simulate_program(
+                        program, topology, n, model, most_operations=MOST_TIMED
+                    ).time_us,
+                )
+                for n in SIZES
+            ],
+            style,
+        )
+    except UserError:
+        return None
+
+
+def baselines(topology: Topology, collective: Collective) -> list[Series]:
+    """Return the curves of the best classics among those that are quickest at some size."""
+    found = []
+    site = Site(topology)
+    # Each wanted copy is at least one move: most algorithms of 512 ranks need not be written to
+    # know that they are too large.
+    wanted = _missing(collective) // collective.factor
+    root = collective.roots[0] if collective.roots else 0
+    try:
+        small = [
+            one for one in site.defined(collective.kind) if wanted * site.parts(one) <= MOST_MOVES
+        ]
+    except UserError:
+        return []
+    for one in small:
+        try:
+            schedule = _baseline(site, one, root, SIZES[-1])
+        except (UserError, BadAlgorithm):
+            continue
+        if schedule is None or not verify(schedule).ok:
+            continue
+        curve = schedule_curve(schedule, one.name)
+        found += [curve] if curve else []
+    return _quickest(found)
+
+
+def _baseline(site: Site, one: ClassicAlgorithm, root: int, size: int) -> Schedule | None:
+    """Return the schedule of an algorithm; None where it is too large."""
+    if isinstance(one, InNetwork):
+        made = one.schedule(site.switches, root=root)
+        return made if made.moves <= MOST_MOVES else None
+    algorithm = site.algorithm(one.name, one.kind, root=root)
+    if len(algorithm.moves) > MOST_MOVES:
+        return None
+    return to_schedule(algorithm, site.topology, size, site.routes)
+
+
+def _missing(collective: Collective) -> int:
+    """Return the number of (rank, chunk) pairs that do not hold at the start what they must."""
+
+    def keys(p: Placement) -> Ints:
+        at = p.ranks.astype(np.int64) * collective.chunks + p.chunks
+        found: Ints = at * len(collective.contributions) + p.sets
+        return found
+
+    return int(np.setdiff1d(keys(collective.post), keys(collective.pre)).size)
+
+
+def _quickest(curves: Sequence[Series]) -> list[Series]:
+    """Return the curves that win at most sizes, and always ring, the well-known reference."""
+    wins: dict[str, int] = {one.name: 0 for one in curves}
+    for at in zip(*(one.points for one in curves), strict=True):
+        best = min(range(len(at)), key=lambda i: at[i][1])
+        wins[curves[best].name] += 1
+    order = sorted(curves, key=lambda one: (one.name != "ring", -wins[one.name]))
+    return [one for one in order if wins[one.name] or one.name == "ring"][:MOST_BASELINES]

@@ -1,7 +1,8 @@
-"""Views of a schedule at one size: the use of links over time, and the bottleneck."""
+"""Views of a schedule at one size (use of links over time, bottleneck), and of two compared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,15 @@ import numpy as np
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.bounds import Bounds
-from weft.synth.explain.critical import Binding, gap_words, what_binds
+from weft.synth.explain.critical import Binding, gap_words
 from weft.synth.fabric.fabric import fabric_of
 from weft.synth.time.movements import movements_of
 from weft.synth.time.timeline import timeline
 
-from .chunks import FEW_NAMED, MOST_NAMED, chunk_names
-from .lanes import MOST_BARS, TICKS, Bars, LaneRow, lane
-from .loads import Loads, load_facts, row_order, short_name
+from .code import FEW_NAMED, MOST_NAMED, chunk_names
+from .lanes import MOST_BARS, TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
 from .page import byte_words
+from .sheet import table_section
 
 MOST_SLICES = 60_000
 """Largest transfers times segments that are drawn slice by slice; beyond, a bar per transfer."""
@@ -31,15 +31,6 @@ class Look:
     schedule: Schedule
     message_bytes: int
     found: Binding
-
-    @staticmethod
-    def at(schedule: Schedule, message_bytes: int, bound: Bounds) -> Look:
-        """Simulate a schedule.
-
-        Raises:
-            UserError: nothing moves in it.
-        """
-        return Look(schedule, message_bytes, what_binds(schedule, message_bytes, bound))
 
     @property
     def time_us(self) -> float:
@@ -92,7 +83,6 @@ def schedule_view(
 
 
 def _moved(s: Schedule) -> str:
-    """Return what items are in words."""
     return "transfers and casts" if len(s.casts) else "transfers"
 
 
@@ -128,7 +118,8 @@ def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
     start = m.placed(whole.start_us, whole.leg_start_us)
     span = (m.placed(whole.end_us, whole.leg_end_us) - start)[of]
     note = (
-        f"Each bar spans all {s.segments} slices of {_one(s)}; the gaps between them are not "
+        f"Each bar spans all {s.segments} slices of a transfer{' or leg' if len(s.casts) else ''}; "
+        "the gaps between them are not "
         "drawn, nor are shared resources."
     )
     return Bars(
@@ -138,10 +129,6 @@ def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
         number[m.operation[of]],
         m.reduce[of].astype(np.int64),
     ), [note]
-
-
-def _one(s: Schedule) -> str:
-    return "a transfer or leg" if len(s.casts) else "a transfer"
 
 
 def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
@@ -183,7 +170,6 @@ def loads_of(look: Look) -> Loads:
 
 
 def _facts(look: Look) -> dict[str, Any]:
-    """Return the facts in words."""
     s, found = look.schedule, look.found
     run = found.simulation
     return {
@@ -203,3 +189,43 @@ def _facts(look: Look) -> dict[str, Any]:
         "segments": s.segments,
         "chain": count(len(found.chain), "transfer") if found.chain else "",
     }
+
+
+SHOWN = 40
+
+
+def compare_section(
+    one: Sequence[tuple[str, object]], other: Sequence[tuple[str, object]], first: str, second: str
+) -> dict[str, Any]:
+    """Return both columns of facts; those that only one has are empty in the other."""
+    left, right = ({name: str(value) for name, value in facts} for facts in (one, other))
+    rows = [
+        [name, left.get(name, "–"), right.get(name, "–"), _SAME[left.get(name) == right.get(name)]]
+        for name in dict.fromkeys([*left, *right])
+    ]
+    return table_section("facts", "Facts", ("", f"A: {first}", f"B: {second}", "same"), rows)
+
+
+_SAME = ("no", "yes")
+
+
+def difference_section(one: Look, other: Look) -> dict[str, Any]:
+    """Return the bytes over each link and resource, those that differ most first."""
+    a, b = loads_of(one), loads_of(other)
+    change = b.moved - a.moved
+    order = [int(i) for i in np.argsort(-np.abs(change), kind="stable") if change[i]]
+    rows = [
+        [
+            short_name(a.topology, i),
+            byte_words(a.moved[i]),
+            byte_words(b.moved[i]),
+            f"{'+' if change[i] > 0 else '−'}{byte_words(abs(change[i]))}",
+        ]
+        for i in order[:SHOWN]
+    ]
+    same = len(a.moved) - len(order)
+    after = f"{same} of {len(a.moved)} links and resources carry the same in both."
+    if len(order) > SHOWN:
+        after = f"{len(order) - SHOWN} more differ by less. " + after
+    head = ("link or resource", "A", "B", "B − A")
+    return table_section("links", "Bytes per link", head, rows, after, numbers=True)

@@ -8,12 +8,12 @@ from typing import Any
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import exact
+from weft.dsl.base.tables import count, exact
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
-from weft.synth.explain.critical import gap_words
+from weft.synth.explain.critical import gap_words, what_binds
 from weft.synth.fabric.occupancy import rounds_per_chunk, us_per_byte
 from weft.synth.time.calibrated import DATASHEET, USUAL_CHOICE, ModelChoice
 from weft.synth.time.latency import latency_us
@@ -23,19 +23,26 @@ from weft.synth.time.runtime_model import RuntimeModel
 
 from ...compile.compile import CompileOptions, lower_schedule
 from ..model_numbers import schedule_remark
-from .assumed import assumed_section
 from .chart import ChartAxis, Series, chart
-from .compare import compare_section, difference_section
-from .curves import baselines, bound_curve, program_curve, schedule_curve
+from .code import listing
 from .lanes import MOST_BARS
-from .listing import listing
 from .machine import machine_map
 from .page import byte_words, figure, microseconds, share
-from .program import program_lanes, record, spent_facts
-from .schedule import Look, schedule_view
+from .program_page import (
+    baselines,
+    bound_curve,
+    program_curve,
+    program_lanes,
+    record,
+    schedule_curve,
+    spent_facts,
+)
+from .schedule import Look, compare_section, difference_section, schedule_view
 from .sheet import (
     Facts,
+    assumed_section,
     certificate_section,
+    charts_section,
     curves_section,
     head,
     listing_section,
@@ -91,7 +98,7 @@ class Shown:
     @property
     def look(self) -> Look:
         """Return the simulated schedule."""
-        return Look.at(self.schedule, self.size, self.bound)
+        return Look(self.schedule, self.size, what_binds(self.schedule, self.size, self.bound))
 
 
 def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MOST_BARS) -> Facts:
@@ -121,7 +128,7 @@ def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MO
         [
             schedule_head(shown, look),
             bound,
-            curves_section([c for c in curves if c], bound_curve(shown.bound), CURVES),
+            curves_section(curves, bound_curve(shown.bound), CURVES),
             convergence,
             views_section(),
             _assumed(shown, program),
@@ -146,10 +153,6 @@ PROOFS = {
 """Kinds of certificates in words."""
 
 
-def _proof(kind: str) -> str:
-    return PROOFS.get(kind, kind)
-
-
 CURVES = (
     "Predicted by simulation: the schedule, the program it compiles to with default options, "
     "and the classic algorithms that are quickest somewhere (as schedules). Schedules are timed by "
@@ -170,14 +173,12 @@ def _sentences(words: Sequence[str]) -> list[str]:
 
 def schedule_head(shown: Shown, look: Look) -> Facts:
     """Return the figures of a schedule at its size, and where it is from."""
-    s, found = shown.schedule, look.found
+    s, found, kind = shown.schedule, look.found, look.found.certificate.kind
     gap = look.time_us / found.bound_us - 1 if found.bound_us else 0.0
     above = "no schedule is quicker" if gap < 5e-7 else f"{100 * gap:.2f} % above the bound"
     tiles = [
         tile(f"time at {byte_words(shown.size)}", microseconds(look.time_us), above),
-        tile(
-            "lower bound", microseconds(found.bound_us), f"proved: {_proof(found.certificate.kind)}"
-        ),
+        tile("lower bound", microseconds(found.bound_us), f"proved: {PROOFS.get(kind, kind)}"),
         tile(
             "algbw",
             f"{figure(found.simulation.algbw_GBps)} GB/s",
@@ -203,7 +204,6 @@ def schedule_head(shown: Shown, look: Look) -> Facts:
 
 
 def _assumed(shown: Shown, *programs: Program | None) -> Facts | None:
-    """Return what the times of the compiled programs assume; None where none was compiled."""
     protocols = {one.protocol for one in programs if one}
     return assumed_section(shown.model, protocols) if protocols else None
 
@@ -287,7 +287,8 @@ def frontier_page(
         for one, look, program in zip(several, looks, programs, strict=True)
     ]
     curves = [
-        schedule_curve(one.schedule, f"{k} {_points_name(one)}") for k, one in enumerate(several, 1)
+        schedule_curve(s, f"{k} ({count(s.steps, 'step')}, {s.collective.factor} chunks)")
+        for k, s in enumerate((one.schedule for one in several), 1)
     ]
     curves += baselines(first.topology, first.collective)[:2]
     best = min(range(len(several)), key=lambda i: looks[i].time_us)
@@ -319,7 +320,7 @@ def frontier_page(
         ),
         _frontier(several),
         certificate_section(several[0].bound),
-        curves_section([c for c in curves if c], bound_curve(several[0].bound)),
+        curves_section(curves, bound_curve(several[0].bound)),
         convergence,
         views_section("Each schedule"),
         _assumed(several[0], *programs),
@@ -334,14 +335,7 @@ def frontier_page(
     )
 
 
-def _points_name(one: Shown) -> str:
-    s = one.schedule
-    return f"({s.steps} step{'s' if s.steps > 1 else ''}, {s.collective.factor} chunks)"
-
-
 def _algbw(one: Shown) -> float:
-    """Return the bandwidth in GB/s for large messages."""
-
     load = us_per_byte(one.schedule)
     return float(1 / (1000 * load)) if load else 0.0
 
@@ -382,28 +376,16 @@ def _frontier(several: Sequence[Shown]) -> Facts:
         ]
         for k, (one, (alpha, bw)) in enumerate(zip(several, spots, strict=True), 1)
     ]
-    return {
-        "id": "frontier",
-        "title": "The frontier",
-        "part": "charts",
-        "beside": True,
-        "charts": [chart("Latency against bandwidth", x, y, lines)],
-        "table": {
-            "first": "number",
-            "rows": rows,
-            "names": [
-                "steps",
-                "rounds",
-                "chunks per rank",
-                "rounds per chunk",
-                "algbw",
-                "α alone",
-                "segments",
-                "file",
-            ],
-        },
-        "after": "",
-    }
+    names = ("steps", "rounds", "chunks per rank", "rounds per chunk", "algbw", "α alone")
+    return charts_section(
+        "frontier",
+        "The frontier",
+        [chart("Latency against bandwidth", x, y, lines)],
+        (*names, "segments", "file"),
+        rows,
+        first="number",
+        beside=True,
+    )
 
 
 def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
@@ -425,7 +407,7 @@ def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
     ]
     sections = [
         compare_section(_said(one, looks[0]), _said(other, looks[1]), one.name, other.name),
-        curves_section([c for c in curves if c], bound_curve(one.bound) if same else None),
+        curves_section(curves, bound_curve(one.bound) if same else None),
         difference_section(looks[0], looks[1]) if same else None,
         views_section("Side by side"),
         _assumed(one, *programs),

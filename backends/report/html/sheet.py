@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft import __version__
 from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds
+from weft.synth.time.runtime_model import RuntimeModel
 
-from .chart import Series
-from .curves import size_charts, size_table
+from ..model_numbers import assumed_numbers, numbers_of
+from .chart import Series, size_charts
 from .page import byte_words, microseconds
 
 Facts = dict[str, Any]
@@ -127,22 +129,50 @@ def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]
     }
 
 
-def curves_section(curves: Sequence[Series], bound: Series | None, after: str = "") -> Facts | None:
-    """Return the charts and table of times."""
+def curves_section(
+    several: Sequence[Series | None], bound: Series | None, after: str = ""
+) -> Facts | None:
+    """Return the charts and table of times; curves that are None are left out."""
+    curves = [one for one in several if one]
     if not any(one.points for one in curves):
         return None
-    table = size_table(curves, bound)
-    return {
-        "id": "sizes",
-        "title": "Time over size",
-        "part": "charts",
-        "charts": size_charts(curves, bound),
-        "table": {
-            "names": table["names"],
-            "rows": [[byte_words(n), *map(microseconds, row)] for n, *row in table["rows"]],
-        },
-        "after": after,
-    }
+    lines = [*curves, *([bound] if bound else [])]
+    sizes = sorted({a for one in lines for a, _ in one.points})
+    known = [dict(one.points) for one in lines]
+    rows = [[byte_words(n), *(microseconds(one.get(n)) for one in known)] for n in sizes]
+    charts = size_charts(curves, bound)
+    names = [one.name for one in lines]
+    return charts_section("sizes", "Time over size", charts, names, rows, after)
+
+
+def table_section(
+    id: str,
+    title: str,
+    head: Sequence[str],
+    rows: Sequence[Any],
+    after: str = "",
+    *,
+    numbers: bool = False,
+) -> Facts:
+    """Return a table; ``numbers``: all columns but the first are right-aligned."""
+    told = {"head": list(head), "rows": rows, "after": after, "numbers": numbers}
+    return {"id": id, "title": title, "part": "table", **told}
+
+
+def charts_section(
+    id: str,
+    title: str,
+    charts: Sequence[Facts],
+    names: Sequence[str] = (),
+    rows: Sequence[Any] = (),
+    after: str = "",
+    **more: Any,
+) -> Facts:
+    """Return charts with the table of their numbers, if any; ``first``: the head of its rows."""
+    found = {"id": id, "title": title, "part": "charts", "charts": list(charts), "after": after}
+    first = {"first": more.pop("first")} if "first" in more else {}
+    table = {"table": {"names": list(names), "rows": rows, **first}} if names else {}
+    return {**found, **table, **more}
 
 
 def views_section(title: str = "Machine and time", intro: str = "") -> Facts:
@@ -155,3 +185,24 @@ def listing_section(facts: Facts | None, title: str = "Program") -> Facts | None
     if facts is None or not (facts["parts"] or facts["notes"]):
         return None
     return {"id": "program", "title": title, "part": "listing", "open": False, **facts}
+
+
+def assumed_section(model: RuntimeModel, protocols: Collection[Protocol]) -> Facts | None:
+    """Return the assumed numbers of some protocols; None where a model has none and no remarks."""
+    numbers = assumed_numbers(model, protocols)
+    if not numbers and not model.remarks:
+        return None
+    others = len(numbers_of(model, protocols)) - len(numbers)
+    after = [f"{one[:1].upper()}{one[1:]}." for one in model.remarks]
+    if others:
+        after.append(
+            f"The {others} other numbers are given, published, or fitted to published times: "
+            "weft topo show -v lists them with their sources."
+        )
+    return table_section(
+        "assumed",
+        "What the times of programs assume",
+        ("number", "value", "why", "replaced by"),
+        [[x.key, f"{float(x.value):g}", x.source, x.replaced_by] for x in numbers],
+        " ".join(after),
+    )

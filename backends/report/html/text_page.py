@@ -1,16 +1,26 @@
-"""Pages that consist of text: a machine with its drawing, a collective, a sketch, a script."""
+"""Pages of a machine, of a plan of a workload, and of what is text: a collective, a sketch."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import numpy as np
+
+from weft.dsl.base.errors import WeftError
+from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.workload_plan import WorkloadPlan
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.ordering.plan import graph_of
 
-from .listing import MOST_CHARACTERS
+from ..plan_chart import exposed, plan_chart
+from ..plan_text import certificate_text, class_times, is_best, plan_text
+from ..svg import drawing
+from .code import MOST_CHARACTERS
 from .machine import machine_map
-from .machine_facts import bounds_section, machine_tiles
-from .page import figure
-from .sheet import Facts, head, listing_section, sheet
+from .page import figure, microseconds
+from .sheet import Facts, head, listing_section, sheet, table_section, tile
 
 MOST_KINDS = 12
 """Largest number of kinds of links that are listed."""
@@ -36,11 +46,12 @@ def topology_page(topology: Topology, text: str, name: str) -> Facts:
 def text_page(kind: str, title: str, text: str, name: str) -> Facts:
     """Return the page of anything else, with the text of ``weft show``."""
     facts = listing_section(_parts(text), "In full")
-    return sheet(kind, title, [_short(name), facts and {**facts, "open": True}], subtitle=name)
+    return sheet(
+        kind, title, [head([("file", name)]), facts and {**facts, "open": True}], subtitle=name
+    )
 
 
 def _links(topology: Topology) -> list[tuple[str, str]]:
-    """Return the kinds of links with their number and bandwidth."""
     kinds = Counter(
         (topology.nodes[x.src].kind, topology.nodes[x.dst].kind, x.bandwidth)
         for x in topology.links
@@ -49,10 +60,6 @@ def _links(topology: Topology) -> list[tuple[str, str]]:
         (f"{a} → {b}", f"{number} of {figure(float(width))} GB/s")
         for (a, b, width), number in kinds.items()
     ][:MOST_KINDS]
-
-
-def _short(name: str) -> Facts:
-    return head([("file", name)])
 
 
 def _parts(text: str) -> Facts:
@@ -64,3 +71,115 @@ def _parts(text: str) -> Facts:
             f"{len(text) - len(shown):,} further characters are left out; weft show prints them"
         )
     return {"parts": [{"title": "text", "text": shown}], "notes": notes}
+
+
+MOST_RANKS = 1024
+"""Largest number of GPUs whose bounds a page computes."""
+
+COLLECTIVES = ("allgather", "reduce_scatter", "allreduce", "alltoall", "broadcast")
+
+_SCALE = 1000
+"""Capacities of flows are whole MB/s."""
+
+_ALL = 2**30
+
+
+def machine_tiles(topology: Topology) -> list[Facts]:
+    """Return the figures in large type."""
+    out = [0.0] * topology.ranks
+    for link in topology.links:
+        if link.src < topology.ranks:
+            out[link.src] += float(link.bandwidth)
+    low, high = min(out), max(out)
+    each = figure(low) if low == high else f"{figure(low)} to {figure(high)}"
+    hosts = f"in {topology.hosts} hosts" if topology.hosts > 1 else ""
+    tiles = [
+        tile("GPUs", str(topology.ranks), hosts),
+        tile("out of a GPU", f"{each} GB/s", "all its links together"),
+    ]
+    across = halves_GBps(topology)
+    if across is not None:
+        told = "one way, from the first half of the ranks to the second, over links alone"
+        tiles.append(tile("bisection", f"{figure(across)} GB/s", told))
+    return tiles
+
+
+def halves_GBps(topology: Topology) -> float | None:
+    """Return the largest flow in GB/s from the first half of the ranks to the second; None for an
+    odd number of them."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
+    n, half = len(topology.nodes), topology.ranks // 2
+    if topology.ranks % 2 or topology.ranks > MOST_RANKS:
+        return None
+    width: Counter[tuple[int, int]] = Counter()
+    for link in topology.links:
+        width[link.src, link.dst] += round(float(link.bandwidth) * _SCALE)
+    width.update({(n, rank): _ALL for rank in range(half)})
+    width.update({(rank, n + 1): _ALL for rank in range(half, topology.ranks)})
+    ends = np.array(list(width)).T
+    sizes = np.minimum(np.array(list(width.values()), np.int64), _ALL).astype(np.int32)
+    graph = csr_array((sizes, (ends[0], ends[1])), shape=(n + 2, n + 2))
+    return float(maximum_flow(graph, n, n + 1).flow_value) / _SCALE
+
+
+def bounds_section(topology: Topology) -> Facts | None:
+    """Return the lower bounds of the usual collectives; None where they cannot be computed."""
+    if not 2 <= topology.ranks <= MOST_RANKS:
+        return None
+    rows: list[list[Any]] = []
+    for kind in COLLECTIVES:
+        roots = (0,) if kind == "broadcast" else ()
+        try:
+            found = bounds(topology, make(kind, topology.ranks, roots=roots))
+        except WeftError:
+            continue
+        algbw = found.algbw_GBps
+        times = [microseconds(float(lower_bound_us(found, size))) for size in (1 << 20, 1 << 30)]
+        rows.append([kind, f"{figure(float(algbw)) if algbw else '–'} GB/s", *times])
+    if not rows:
+        return None
+    head = ("collective", "algbw at most", "1 MiB takes at least", "1 GiB takes at least")
+    title, after = "What no schedule can beat", "weft bound prints the proof of each."
+    return table_section("bounds", title, head, rows, after, numbers=True)
+
+
+def plan_page(plan: WorkloadPlan, name: str) -> Facts:
+    """Return the page."""
+    tiles = [
+        tile("plan", microseconds(plan.us), "proved best" if is_best(plan) else ""),
+        tile("lower bound", microseconds(float(plan.bound_us)), ""),
+        tile("fair sharing", microseconds(plan.times.fair), ""),
+        tile("one queue", microseconds(plan.times.queue), ""),
+    ]
+    bare = None
+    if any(not x.communicates for x in plan.workload.operations):
+        bare = sum(end - start for start, end in exposed(plan, graph_of(plan)))
+    facts = [
+        ("machine", plan.machine),
+        ("operations", len(plan.workload.operations)),
+        ("why not faster", certificate_text(plan.proof)),
+        ("no overlap", microseconds(plan.times.sequence)),
+        ("exposed", None if bare is None else f"{microseconds(bare)} sent while no rank computes"),
+    ]
+    rows = [
+        [x["name"], str(x["operations"]), microseconds(x["alone_us"]), microseconds(x["end_us"])]
+        for x in class_times(plan)
+    ]
+    sections: list[Facts | None] = [
+        head(facts, tiles, plan.remarks),
+        {
+            "id": "gantt",
+            "title": "In time",
+            "part": "drawing",
+            "svg": drawing(plan.workload.name, [plan_chart(plan)]),
+        },
+        table_section(
+            "classes", "Classes", ("class", "operations", "alone", "ends"), rows, numbers=True
+        ),
+        listing_section(
+            {"parts": [{"title": "text", "text": plan_text(plan)}], "notes": []}, "In full"
+        ),
+    ]
+    return sheet("plan", plan.workload.name, sections, subtitle=name)

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ...base.errors import BadFile, UserError
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
+from ...base.units import format_bytes
 from ...language.format import format
 from ...language.lint import lint
 from ...language.machine import SketchMachine
 from ...language.parse import parse
 from ...nouns.topology import NodeKind, Topology
 from ..taccl_sketch import EVERYWHERE, SAME_PLACE, TacclRemark, TacclSketch
+from ..teccl import TecclInput
 
 Row = tuple[int, ...]
 
@@ -25,8 +27,7 @@ WIDTH = 96
 PEERS = {"uc-min": "few", "uc-max": "many"}
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Frozen):
     """Text of a translated sketch, and remarks on differences."""
 
     text: str
@@ -43,8 +44,6 @@ def translate(sketch: TacclSketch, topology: Topology, kind: str = "") -> Import
 
 
 class _SketchTranslation:
-    """Translation of one sketch; collects the remarks."""
-
     def __init__(self, sketch: TacclSketch, machine: SketchMachine, kind: str) -> None:
         self.sketch, self.machine, self.kind = sketch, machine, kind
         self.remarks = list(sketch.remarks)
@@ -59,8 +58,9 @@ class _SketchTranslation:
         moves = self._moves(rules)
         if moves:
             rules.append(f"symmetry: {', '.join(moves)}")
-        name = f"sketch {_sketch_name(self.sketch.name)}"
-        lines = [*self._header(rules), name, *rules]
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", self.sketch.name)
+        name = name if name[:1].isalpha() else f"taccl{name}"
+        lines = [*self._header(rules), f"sketch {name}", *rules]
         text = format(parse("\n".join(lines).rstrip() + "\n", self.sketch.name))
         return Imported(text, tuple(dict.fromkeys(self.remarks)))
 
@@ -121,22 +121,12 @@ class _SketchTranslation:
             )
 
     def _host_switches(self) -> list[int]:
-        """Return the switches of the first host."""
         nodes = self.machine.topology.nodes
         host = nodes[0].host
         return [i for i, n in enumerate(nodes) if n.kind is NodeKind.SWITCH and n.host == host]
 
-    def _family(self, node: int) -> str:
-        """Return the common name of the switches of all hosts: nvswitch of nvswitch0."""
-        name = re.sub(r"\d+$", "", self.machine.topology.nodes[node].name)
-        return name if name.isidentifier() else f'"{self.machine.topology.nodes[node].name}"'
-
     def _switch_of(self, ranks: Row, place: str) -> str:
-        """Return the switch that connects some GPUs; empty if they are cabled directly.
-
-        Raises:
-            BadFile: neither.
-        """
+        """Return the switch that connects some GPUs; empty if they are cabled directly."""
         links = self.machine.link_ends
         for node in self._host_switches():
             on_it = set(links[links[:, 1] == node, 0].tolist()) & set(self.machine.hosts[0])
@@ -147,7 +137,9 @@ class _SketchTranslation:
                         "TACCL shares a port among the GPUs of this set only; here "
                         f"among all {len(on_it)} on the switch",
                     )
-                return self._family(node)
+                own = self.machine.topology.nodes[node].name
+                family = re.sub(r"\d+$", "", own)  # of all hosts: nvswitch of nvswitch0
+                return family if family.isidentifier() else f'"{own}"'
         lost = next(
             ((a, b) for a in ranks for b in ranks if a != b and not self.machine.hops[a, b]), None
         )
@@ -191,7 +183,6 @@ class _SketchTranslation:
             yield from (f"    {line}" for line in joined(lines))
 
     def _relays(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
-        """Return relay rules and ``own data first`` rules."""
         sketch, to = self.sketch, _receivers(pairs)
         own = ", own data first" if sketch.own_first else ""
         if sketch.senders is None:
@@ -229,7 +220,6 @@ class _SketchTranslation:
     # ---- symmetry
 
     def _moves(self, rules: list[str]) -> list[str]:
-        """Return the rotations that are compatible with the other rules."""
         found = []
         for i, (offset, block) in enumerate(self.sketch.rotations):
             place = f"symmetry_offsets[{i}]"
@@ -256,11 +246,7 @@ class _SketchTranslation:
         return f"rotate {offset}" + ("" if block == ranks else f" in blocks of {block}")
 
     def _holds(self, rules: list[str], move: str, place: str, block: int) -> bool:
-        """Return True if a move is a symmetry of machine and rules.
-
-        Raises:
-            BadFile: not a symmetry, although TACCL requires it between hosts too.
-        """
+        """Return True if a move is a symmetry of machine and rules."""
         if _is_clean([*rules, f"symmetry: {move}"], self.machine.topology):
             if self.sketch.nodes > 1 and block <= self.gpus:
                 self._remark(
@@ -284,7 +270,6 @@ class _SketchTranslation:
         )
 
     def _alone(self) -> Topology:
-        """Return the first host without its network."""
         alone = self.machine.topology.restricted_to(self.machine.hosts[0])
         inside = {*range(alone.ranks)} | {
             i
@@ -346,11 +331,6 @@ def _receivers(pairs: Sequence[tuple[int, int]]) -> dict[int, Row]:
     return found
 
 
-def _sketch_name(name: str) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    return plain if plain[:1].isalpha() else f"taccl{plain}"
-
-
 # ---- rows of ranks as lines, folded into a loop for arithmetic progressions
 
 
@@ -394,3 +374,32 @@ def joined(lines: list[str]) -> list[str]:
     if len(heads) == 2 and heads[0] == heads[1] and len(lines) == 4:
         return [lines[0], lines[1], lines[3]]
     return lines
+
+
+# --- inputs of TE-CCL -----------------------------------------------------------------------------
+# Translation of a TE-CCL input to a sketch: collective, size and chunks.
+
+
+def teccl_sketch(asked: TecclInput, topology: Topology, name: str) -> Imported:
+    """Translate an input for its machine, with remarks on differences to TE-CCL."""
+    pieces = f"{asked.chunks} chunk{'s' * (asked.chunks > 1)} of {format_bytes(asked.chunk)}"
+    each = "each GPU for each other" if asked.kind == "alltoall" else "each GPU"
+    said = (
+        f"TE-CCL's input {name}: {asked.kind} on {topology.name} ({topology.ranks} GPUs), "
+        f"{pieces} on {each}."
+    )
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    lines = [
+        *(f"# {line}" for line in textwrap.wrap(said, 94)),
+        f"sketch {plain if plain[:1].isalpha() else f'teccl{plain}'}",
+        f"collective {asked.kind}",
+        f"size {asked.message(topology.ranks)}B",
+        f"chunks {asked.chunks}",
+    ]
+    remarks = (
+        TacclRemark(
+            "InstanceParams",
+            "TE-CCL counts time in whole epochs, and small α as 0; here time is continuous",
+        ),
+    )
+    return Imported(format(parse("\n".join(lines) + "\n", name)), remarks)

@@ -12,10 +12,9 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ...base.errors import BadFile, suggest
-from ...base.lazy_dataclass import dataclass
+from ...base.errors import BadFile, placed, suggest
+from ...base.lazy_dataclass import Frozen
 from ...nouns.workload import Workload, WorkloadOperation, axis_groups, kind_named, require_size
-from ...nouns.workload_file import placed
 from .chakra import PARTS
 
 FORWARD, INPUTS, WEIGHTS = "forward", "input gradients", "weight gradients"
@@ -101,8 +100,7 @@ def read_astra_text(text: str, where: str, name: str, ranks: int | None) -> Work
     return placed(lambda: Workload(name, operations, axes=axes, notes=tuple(notes)), where)
 
 
-@dataclass(frozen=True, slots=True)
-class _TextLayer:
+class _TextLayer(Frozen):
     """A layer: by phase its time in µs, the kind of its collective (or empty), and bytes.
 
     ``kind``: its kind of parallelism; ``roles``: between which ranks its phases send.
@@ -114,8 +112,7 @@ class _TextLayer:
     roles: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Frozen):
     """Settings on the first line, after the kind.
 
     Attributes:
@@ -187,7 +184,6 @@ def _head(kind: str, words: Sequence[str], layers: int, where: str) -> _Head:
 
 
 def _axes(kind: str, stated: int, ranks: int, where: str) -> Axes:
-    """Return the two axes, the one whose ranks are next to each other first."""
     roles = set(KINDS[kind].values())
     if len(roles) == 1:
         model = ranks if roles == {"model"} else 1
@@ -202,8 +198,6 @@ def _axes(kind: str, stated: int, ranks: int, where: str) -> Axes:
 
 
 class _TrainingPass:
-    """One pass through the layers."""
-
     def __init__(self, kind: str, head: _Head, layers: Sequence[_TextLayer], axes: Axes) -> None:
         self.kind, self.head, self.layers, self.axes = kind, head, layers, axes
         self.operations: list[WorkloadOperation] = []

@@ -22,20 +22,11 @@ from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import WorkKind, Workload
 from ..chakra_et import COLL, COMP, RECV, SEND, Attribute, TraceNode, decoded
-from .files import trace_files
-from .traces import RankNode, workload_of_traces
+from .traces import RankNode, trace_files, workload_of_traces
 
 COMM_KINDS = (
-    "allreduce",
-    "reduce",
-    "allgather",
-    "gather",
-    "scatter",
-    "broadcast",
-    "alltoall",
-    "reduce_scatter",
-    "reduce_scatter",
-    "",
+    *"allreduce reduce allgather gather scatter broadcast alltoall reduce_scatter".split(),
+    *("reduce_scatter", ""),
 )
 """By ``comm_type``; a barrier (9) moves nothing."""
 
@@ -82,7 +73,6 @@ def side_file(path: str) -> dict[str, tuple[int, ...]]:
 
 
 def _json_nodes(file: Path) -> tuple[TraceNode, ...]:
-    """Return the nodes of a file of the JSON variant."""
     where = str(file)
     data = parse_json(read_text(file), where)
     if not is_chakra_json(data):
@@ -110,18 +100,12 @@ def _json_nodes(file: Path) -> tuple[TraceNode, ...]:
 
 @dataclass(slots=True)
 class _TraceReader:
-    """Reads the nodes of all ranks, and remembers what it assumed."""
-
     side: Mapping[str, tuple[int, ...]]
     ranks: tuple[int, ...]
     counts: dict[str, int] = field(default_factory=dict)
 
     def nodes(self, rank: int, nodes: Iterable[TraceNode], where: str) -> list[RankNode]:
-        """Return the nodes of a rank.
-
-        Raises:
-            BadFile: an unknown predecessor, group or kind.
-        """
+        """Return the nodes of a rank."""
         listed = list(nodes)
         known = {node.id for node in listed}
         if len(known) < len(listed):
@@ -146,7 +130,11 @@ class _TraceReader:
     def _node(
         self, node: TraceNode, needs: tuple[int, ...], groups: Groups, where: str
     ) -> RankNode:
-        if node.type == COLL and node.attributes.get("is_cpu_op") and not _has_type(node):
+        if (
+            node.type == COLL
+            and node.attributes.get("is_cpu_op")
+            and "comm_type" not in node.attributes
+        ):
             self._note("collectives of the host only order: those of the GPU are counted")
             return RankNode(node.id, node.name, needs)
         if node.type == COLL:
@@ -240,10 +228,6 @@ def _number(node: TraceNode, key: str, where: str) -> int:
     return value
 
 
-def _has_type(node: TraceNode) -> bool:
-    return "comm_type" in node.attributes
-
-
 def _before_on_stream(nodes: Sequence[TraceNode]) -> dict[int, tuple[int, ...]]:
     """Return, for kernels of the GPU, the one before on the same stream.
 
@@ -265,11 +249,7 @@ def _before_on_stream(nodes: Sequence[TraceNode]) -> dict[int, tuple[int, ...]]:
 
 
 def _in_order(nodes: Sequence[RankNode], where: str) -> list[RankNode]:
-    """Return nodes as Chakra's feeder issues them: the least id of those that wait for no other.
-
-    Raises:
-        BadFile: nodes that wait for each other.
-    """
+    """Return nodes as Chakra's feeder issues them: the least id of those that wait for no other."""
     by_id = sorted(nodes, key=lambda node: node.id)
     place = {node.id: at for at, node in enumerate(by_id)}
     order = least_first([{place[one] for one in node.needs} for node in by_id])
@@ -283,11 +263,7 @@ def _in_order(nodes: Sequence[RankNode], where: str) -> list[RankNode]:
 
 
 def _with_peers(ranks: Mapping[int, Sequence[RankNode]], where: str) -> dict[int, list[RankNode]]:
-    """Return the traces with both ends of messages that name their group only.
-
-    Raises:
-        BadFile: more than two of a group's ranks send or receive such messages.
-    """
+    """Return the traces with both ends of messages that name their group only."""
     ends: dict[tuple[int, ...], dict[str, set[int]]] = {}
     for rank, nodes in ranks.items():
         for node in nodes:

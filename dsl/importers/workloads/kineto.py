@@ -17,7 +17,7 @@ from math import inf, prod
 from typing import Any
 
 from ...base.errors import BadFile
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import WorkKind, Workload
 from .chakra import Groups, groups_of
@@ -45,8 +45,7 @@ Timed = tuple[float, float, object, TorchCall]
 """Begin and end of a call's kernel in µs, its stream, and the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
+class _Recorded(Frozen):
     """Facts of a trace apart from its events; ``notes``: assumptions, an ordered set."""
 
     rank: int
@@ -98,7 +97,6 @@ def read_kineto(
 
 
 def _recorded(data: Any, file_rank: int | None, side: Groups, where: str) -> _Recorded:
-    """Return rank, number of ranks and groups that a trace states."""
     if not is_kineto(data):
         raise BadFile("not a trace of PyTorch's profiler", where=where)
     about = data.get("distributedInfo")
@@ -204,11 +202,7 @@ def _computations(
 
 
 def _calls(timed: Sequence[Event], kernels: Sequence[Event], about: _Recorded) -> Iterator[Timed]:
-    """Yield the calls of a rank, with the times of their kernels where those are known.
-
-    Raises:
-        BadFile: kernels of NCCL, and nothing that says what they move.
-    """
+    """Yield the calls of a rank, with the times of their kernels where those are known."""
     for named, said in (
         ([x for x in timed if x.get("name") == NODE], _stated),
         (kernels, _stated),
@@ -263,11 +257,7 @@ def _whole(value: object) -> Any:
 
 
 def _stated(event: Event, about: _Recorded) -> TorchCall | None:
-    """Return the call that an event's arguments state; None if they do not, or it moves nothing.
-
-    Raises:
-        BadFile: an unknown name, type or group.
-    """
+    """Return the call that an event's arguments state; None if they do not, or it moves nothing."""
     held = {key: _whole(value) for key, value in _arguments(event).items()}
     if "Collective name" not in held:
         return None
@@ -308,9 +298,6 @@ def _members(held: Event, about: _Recorded, where: str) -> tuple[int, ...]:
     """Return the ranks of a call's group.
 
     Lists of more than 30 are cut; then the trace's list of groups says them, or start and stride.
-
-    Raises:
-        BadFile: nothing says them.
     """
     listed, cut = _numbers(held.get("Process Group Ranks"))
     size, name = held.get("Group size"), str(held.get("Process Group Name", "0"))

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from ...base.errors import BadFile
+from ...base.errors import BadFile, placed
 from ...base.files import Fields
 from ...base.units import exact
 from ...nouns.workload import Shard, Workload, WorkloadOperation
-from ...nouns.workload_file import placed
 
 FORMAT = "optccl-workload-spec"
 
@@ -54,7 +53,8 @@ def read_optccl(data: Any, where: str, name: str) -> Workload:
             raise BadFile(f"component {[host, ['g', gpu]]} is beyond {hosts} hosts", where=where)
     first = min((gpu for _, gpu in components), default=1)
     width = max((gpu for _, gpu in components), default=first) - first + 1
-    width = _gpus_of(machine) or width
+    stated = re.search(r"(\d+)[_-]?gpu", machine)
+    width = (int(stated[1]) if stated else 0) or width
     ranks = {(host, gpu): host * width + gpu - first for host, gpu in components}
     operations = []
     for at, row in enumerate(rows):
@@ -67,12 +67,6 @@ def read_optccl(data: Any, where: str, name: str) -> Workload:
     return placed(
         lambda: Workload(name, tuple(operations), notes=tuple(notes), size=hosts * width), where
     )
-
-
-def _gpus_of(machine: str) -> int:
-    """Return the GPUs of a host that the name of a machine states; 0 if it does not."""
-    match = re.search(r"(\d+)[_-]?gpu", machine)
-    return int(match[1]) if match else 0
 
 
 def _named(row: dict[str, Any]) -> list[Any]:

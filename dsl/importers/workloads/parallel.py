@@ -44,12 +44,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ...base.errors import BadFile, suggest
+from ...base.errors import BadFile, placed, suggest
 from ...base.files import Fields, parse_toml
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import Forwarders, Workload, WorkloadOperation, axis_groups, require_size
-from ...nouns.workload_file import placed, relays_of
+from ...nouns.workload_file import relays_of
 
 ORDER = "tp-cp-ep-dp-pp"
 
@@ -124,8 +124,7 @@ def read_settings(text: str, where: str, name: str) -> Workload:
     return placed(lambda: Workload(name, tuple(operations), axes=one.axes, notes=notes), where)
 
 
-@dataclass(frozen=True, slots=True)
-class _WeightCounts:
+class _WeightCounts(Frozen):
     """How many weights a model has: a dense and a MoE layer without its experts, an MLP, both ends.
 
     ``experts``: those of a MoE layer. ``first``, ``last``: beside the layers of these stages.
@@ -164,8 +163,7 @@ def _weights_of(m: Mapping[str, int]) -> _WeightCounts:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _ParallelSettings:
+class _ParallelSettings(Frozen):
     """The settings, with their defaults; ``given``: keys that the file has itself.
 
     ``stages``: layers of each stage, and how many of them are MoE layers. ``relays``: ranks that
@@ -329,7 +327,6 @@ class _ParallelSettings:
 
 
 def _settings_of(data: Mapping[str, Any], where: str) -> _ParallelSettings:
-    """Return settings whose sizes fit each other."""
     fields = Fields(data, where)
     found: dict[str, dict[str, Any]] = {}
     given: set[str] = set()
@@ -369,11 +366,6 @@ def _kind(key: str, default: int | str | None) -> type | tuple[type, ...]:
 
 
 def _spelled(table: Mapping[str, Any], where: str, label: str) -> dict[str, Any]:
-    """Return a table with weft's names of keys.
-
-    Raises:
-        BadFile: a key that is not known, or two spellings of one.
-    """
     names = {other: key for _, key, _, others in _KEYS for other in others.split()}
     homes = {key: home for home, key, *_ in _KEYS}
     found: dict[str, Any] = {}
@@ -424,7 +416,6 @@ def _step_of(given: Mapping[str, Any], keys: set[str], dp: int, where: str) -> d
 
 
 def _model_of(given: Mapping[str, Any], keys: set[str], where: str) -> dict[str, int]:
-    """Return the model's sizes, with what follows from others."""
     m = {key: int(value) for key, value in given.items()}
     if not m["heads"] and (m["kv_heads"] or m["head_size"]):
         raise BadFile("kv_heads and head_size need heads", where=where, hint="heads = 64")
@@ -453,7 +444,6 @@ def _model_of(given: Mapping[str, Any], keys: set[str], where: str) -> dict[str,
 
 
 def _require_fit(sizes: Mapping[str, int], order: str, m: Mapping[str, int], where: str) -> None:
-    """Refuse axes that do not fit each other or the model."""
     where = f"{where}: parallel"
     if sorted(order.split("-")) != sorted(AXES):
         raise BadFile(
@@ -501,9 +491,6 @@ def _stages(
 
     Where layers do not divide, stages have one fewer: the last, which has the loss, the first,
     which has the embedding, and then others from behind.
-
-    Raises:
-        BadFile: a stage without layers.
     """
     stages, layers = sizes["pp"], m["layers"]
     ends = ((0, sizes["first_stage_layers"]), (stages - 1, sizes["last_stage_layers"]))

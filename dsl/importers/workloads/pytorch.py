@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.errors import BadFile, UserError
-from ...base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import Frozen
 from ...nouns.collective import LARGEST_GROUP, ROOTED
 from ...nouns.workload import WorkKind, Workload, kind_named
 from .chakra import GROUPS_NODE, Groups, groups_in
@@ -105,8 +105,7 @@ def strided(start: object, stride: object, size: object) -> tuple[int, ...]:
     return tuple(range(start, start + size * max(stride, 1), max(stride, 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class TorchCall:
+class TorchCall(Frozen):
     """One call of a collective or message on a rank.
 
     Attributes:
@@ -243,11 +242,7 @@ def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
 def _calls(
     rows: Sequence[Mapping[str, Any]], ranks: int, side: Groups, where: str
 ) -> Iterator[TorchCall | None]:
-    """Yield a rank's calls, and None for what moves nothing; ``where``: its file.
-
-    Raises:
-        BadFile: a damaged node, or a group that nothing names.
-    """
+    """Yield a rank's calls, and None for what moves nothing; ``where``: its file."""
     groups: Groups = side
     cut: BadFile | None = None
     for row in rows:
@@ -339,9 +334,6 @@ def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchC
     """Yield the calls of a rank's list, and None for what moves nothing.
 
     Sizes are elements, peers and roots ranks of all.
-
-    Raises:
-        BadFile: an entry that is neither a call nor a computation.
     """
     groups: dict[str, tuple[int, ...]] = {}
     for at, row in enumerate(rows):

@@ -9,18 +9,18 @@ from typing import Any
 
 from ...base.errors import BadFile, UserError
 from ...base.files import looks_like_json, parse_json, read_text
-from ...base.foreign import SIGNATURES, refuse_foreign
-from ...base.lazy_dataclass import dataclass
+from ...base.foreign import refuse_foreign, signatures
+from ...base.lazy_dataclass import Frozen
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
 from .astra_text import looks_like_astra_text, read_astra_text
 from .chakra import is_chakra_json, read_chakra, side_file
-from .files import MEMBER, trace_files, traces_in
 from .kineto import RECORD, is_kineto, read_kineto
 from .optccl import is_optccl, read_optccl
 from .parallel import looks_like_settings, read_settings
 from .pytorch import is_param, is_pytorch, read_pytorch
+from .traces import MEMBER, trace_files, traces_in
 
 TRACES = ("chakra", "pytorch", "kineto", "param")
 """Formats with a file for each rank."""
@@ -51,13 +51,11 @@ OTHERS = (
         "a measurement of nccl-tests, which is of one collective",
         "weft verify-run and weft topo calibrate read it",
     ),
-    *SIGNATURES,
 )
 """Texts that are not read: a pattern in their beginning, what they are, what weft wants instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadSource:
+class WorkloadSource(Frozen):
     """Where a workload is, and what its format does not say.
 
     Attributes:
@@ -104,7 +102,6 @@ def read_workload(source: WorkloadSource) -> Workload:
 
 
 def _read_traces(source: WorkloadSource, form: str, known: dict[Path, Any]) -> Workload:
-    """Return the workload of a set of traces; ``known``: files that were parsed already."""
     side = side_file(source.groups) if source.groups is not None else {}
     place = Path(source.path)
     if form == "chakra":
@@ -130,7 +127,6 @@ def _read_traces(source: WorkloadSource, form: str, known: dict[Path, Any]) -> W
 
 
 def _is_trace(file: Path) -> bool:
-    """Return True for a visible file that is named as traces are."""
     name = file.name.removesuffix(".gz")
     return not name.startswith(".") and name.endswith((".et", ".json")) and file.is_file()
 
@@ -149,7 +145,8 @@ def _trace_form(path: str, known: dict[Path, Any]) -> str | None:
     place = Path(path)
     plain = path.removesuffix(".gz")
     if plain.endswith(".et") or (path != "-" and not place.exists()):
-        return "chakra" if plain.endswith(".et") or _has_traces(place) else None
+        held = place.parent.is_dir() and any(place.parent.glob(f"{place.name}.*.et"))
+        return "chakra" if plain.endswith(".et") or held else None
     if place.is_dir():
         for one in sorted(x for x in place.iterdir() if _is_trace(x)):
             if one.name.removesuffix(".gz").endswith(".et"):
@@ -163,10 +160,6 @@ def _trace_form(path: str, known: dict[Path, Any]) -> str | None:
         return None
     known[place] = parse_json(read_text(place), path)
     return _json_form(known[place])
-
-
-def _has_traces(prefix: Path) -> bool:
-    return prefix.parent.is_dir() and any(prefix.parent.glob(f"{prefix.name}.*.et"))
 
 
 def _json_form(data: Any) -> str | None:
@@ -194,7 +187,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
     if form is None and looks_like_json(text):
         form = "json"
     if form == "astra-sim" and given.format is None:  # SimAI's begin alike
-        refuse_foreign(text, where, OTHERS)
+        refuse_foreign(text, where, (*OTHERS, *signatures()))
     data: Any = None
     if form in ("weft", "optccl", "json"):
         data = parse_json(text, where)
@@ -212,7 +205,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
         "settings": lambda: read_settings(text, where, given.name),
     }
     if form is None or form not in readers:
-        refuse_foreign(text, where, OTHERS)
+        refuse_foreign(text, where, (*OTHERS, *signatures()))
         raise BadFile(
             "not a workload",
             where=where,

@@ -7,16 +7,19 @@ what its sender did before, and not for its receiver; what follows the receive w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
-from ...base.errors import BadFile
+from ...base.errors import BadFile, placed
+from ...base.files import parse_json, read_text
 from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import Kind
 from ...nouns.workload import WorkKind, Workload, WorkloadOperation
-from ...nouns.workload_file import placed
 
 Key = tuple[object, ...]
 
@@ -49,8 +52,6 @@ class RankNode:
 
 @dataclass(slots=True)
 class _Matched:
-    """An operation as ranks show it: the nodes by rank."""
-
     nodes: dict[int, RankNode] = field(default_factory=dict)
 
 
@@ -100,7 +101,6 @@ def workload_of_traces(
 
 
 def _require_all(ranks: Mapping[int, Sequence[RankNode]], where: str) -> None:
-    """Raise BadFile if traces of ranks are missing."""
     named = {v for nodes in ranks.values() for node in nodes for v in (*node.group, node.peer)}
     most = max([*named, *ranks], default=-1)
     lost = [*islice((rank for rank in range(most + 1) if rank not in ranks), 9)]
@@ -294,3 +294,57 @@ def _transfer(
         ),
         where,
     )
+
+
+# --- files of traces ------------------------------------------------------------------------------
+# One a rank: ``NAME.RANK.et`` or ``NAME.RANK.json``, or ``….gz``.
+
+MEMBER = re.compile(
+    r"(?P<name>.*?)[._-]?(?:rank[._-]?)?(?P<rank>\d{1,7})\.(?P<form>et|json)(?:\.gz)?"
+)
+
+
+def trace_files(path: str) -> tuple[str, str, dict[int, Path]]:
+    """Return name, suffix and files by rank of the traces in a folder, or beside one of them.
+
+    A path may also be the files' common prefix.
+
+    Raises:
+        BadFile: there are none, or several sets of them.
+    """
+    place = Path(path)
+    folder, wanted = (place, None) if place.is_dir() else (place.parent, place.name)
+    sets: dict[tuple[str, str], dict[int, Path]] = {}
+    if not folder.is_dir():
+        raise BadFile("no such file", where=path)
+    for file in sorted(folder.iterdir()):
+        match = MEMBER.fullmatch(file.name)
+        if match and file.is_file() and not file.name.startswith("."):
+            sets.setdefault((match["name"], match["form"]), {})[int(match["rank"])] = file
+    if wanted is not None:
+        sets = {
+            key: files
+            for key, files in sets.items()
+            if key[0] == wanted.rstrip(".") or any(x.name == wanted for x in files.values())
+        }
+    if not sets:
+        raise BadFile(
+            "no traces there", where=path, hint="they are called NAME.RANK.et or NAME.RANK.json"
+        )
+    if len(sets) > 1:
+        shown = ", ".join(f"{name}.*.{form}" for name, form in sorted(sets))
+        raise BadFile(f"several sets of traces: {shown}", where=path, hint="name one file of one")
+    ((name, form), files) = next(iter(sets.items()))
+    return name or place.stem, form, dict(sorted(files.items()))
+
+
+def traces_in(
+    files: Mapping[int, Path], known: Mapping[Path, Any]
+) -> Iterator[tuple[int, str, Any]]:
+    """Yield rank, place and JSON of each file; ``known``: those that were parsed already."""
+    for rank, file in files.items():
+        yield (
+            rank,
+            str(file),
+            known[file] if file in known else parse_json(read_text(file), str(file)),
+        )

@@ -27,10 +27,10 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.collective import Kind
 
 from .model import HockneyCost
-from .parcels import runs, send_whole
-from .phases import Order, add
+from .phases import Order, Writer, apart, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,43 +103,30 @@ def _trees_below_root(n: int) -> list[ParentTree]:
     ]
 
 
-def _reduce(p: Builder, order: Order, tree: ParentTree, chunk: int) -> None:
-    for i in reversed(tree.down):
-        if tree.parent[i] >= 0:
-            add(p, order[i], [chunk], order[tree.parent[i]])
-
-
-def _broadcast(p: Builder, order: Order, tree: ParentTree, chunk: int) -> None:
-    for i in tree.down:
-        if tree.parent[i] >= 0:
-            send_whole(p, order[tree.parent[i]], [chunk], order[i])
-
-
-def _shares(p: Builder, trees: Sequence[ParentTree]) -> list[tuple[ParentTree, int]]:
-    """Chunks in turn: (tree, chunk)."""
-    halves = runs(p, 2)
-    return [
-        (tree, k) for step in zip(*halves, strict=True) for tree, k in zip(trees, step, strict=True)
-    ]
+def _write(p: Builder, order: Order, trees: Sequence[ParentTree], kind: Kind) -> None:
+    """Chunk after chunk, by turns on both trees: up one and down it, or one of both."""
+    for chunks in zip(*runs(p, 2), strict=True):
+        for tree, chunk in zip(trees, chunks, strict=True):
+            edges = [(order[tree.parent[i]], order[i]) for i in tree.down if tree.parent[i] >= 0]
+            for parent, child in reversed(edges) if kind != Kind.BROADCAST else ():
+                Writer(p).add(child, [chunk], parent)
+            for parent, child in edges if kind != Kind.REDUCE else ():
+                Writer(p, apart).send(parent, [chunk], child)
 
 
 def allreduce(p: Builder, order: Order) -> None:
     """Up and down, chunk after chunk."""
-    for tree, chunk in _shares(p, pair(len(order))):
-        _reduce(p, order, tree, chunk)
-        _broadcast(p, order, tree, chunk)
+    _write(p, order, pair(len(order)), Kind.ALLREDUCE)
 
 
 def broadcast(p: Builder, order: Order) -> None:
     """Down both trees."""
-    for tree, chunk in _shares(p, _trees_below_root(len(order))):
-        _broadcast(p, order, tree, chunk)
+    _write(p, order, _trees_below_root(len(order)), Kind.BROADCAST)
 
 
 def reduce(p: Builder, order: Order) -> None:
     """Up both trees."""
-    for tree, chunk in _shares(p, _trees_below_root(len(order))):
-        _reduce(p, order, tree, chunk)
+    _write(p, order, _trees_below_root(len(order)), Kind.REDUCE)
 
 
 def allreduce_cost(n: int, chunks: int = 1) -> HockneyCost:
@@ -154,11 +141,6 @@ def rooted_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Down, or up, while the other chunks follow."""
     h = max(t.height for t in _trees_below_root(n))
     return HockneyCost(h + chunks - 1, Fraction(h + chunks - 1, 2 * chunks), chained=chunks == 1)
-
-
-def halves(n: int) -> int:
-    """One half for each tree."""
-    return 2
 
 
 def disjoint(n: int) -> str:

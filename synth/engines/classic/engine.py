@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.components import components
 from weft.dsl.base.errors import BadAlgorithm, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -32,11 +31,10 @@ from ...time.latency import latency_us
 from ...time.schedule_time import simulate, simulation_steps
 from ..packing.casts.search import CastEffort, in_slices
 from .effort import ClassicEffort
-from .grid import RankGrid
-from .in_network import InNetwork
+from .grid import RankGrid, grid_at
+from .in_network import InNetwork, SlotPool
 from .model import Flat
 from .place import ClassicAlgorithm, Site, find_algorithm, has_levels, names_for
-from .pool import SlotPool
 from .schedule import to_schedule
 
 STEPS_PER_MOVE = 20
@@ -102,7 +100,6 @@ class Classic:
         return None
 
     def _require_sense(self, collective: Collective) -> None:
-        """Refuse a name that is for other collectives, and a shape that says nothing."""
         shape = "x".join(map(str, self.shape))
         if self.shape and prod(self.shape) != collective.ranks:
             raise UserError(
@@ -203,7 +200,6 @@ class Classic:
         bandwidth = float(median(x.bandwidth for x in links))
 
         def formula(one: Flat) -> float:
-            """µs on equal links, in the best number of pieces."""
             pieces = self._pieces(one, problem.objective)
             costs = (one.cost(problem.topology.ranks, x) for x in pieces)
             return min(cost.us(size, alpha, bandwidth) for cost in costs)
@@ -229,7 +225,6 @@ class Classic:
     def _schedule(
         self, site: Site, one: ClassicAlgorithm, chunks: int, problem: Problem, meter: Meter
     ) -> Schedule:
-        """The schedule of an algorithm; its ranks in the order that fits, else in their own."""
         collective = problem.collective
         root = collective.roots[0] if collective.roots else 0
         pieces = chunks * collective.factor
@@ -280,8 +275,6 @@ def _require_obedient(name: str, schedule: Schedule, problem: Problem) -> None:
 
 @dataclass(slots=True)
 class _Judge:
-    """Keeps the best of the offered schedules for the objective."""
-
     problem: Problem
     bound: Bounds
     observer: Observer
@@ -291,7 +284,6 @@ class _Judge:
     value: float = float("inf")
 
     def look_at(self, name: str, schedule: Schedule) -> None:
-        """Keep the schedule if it is better than the kept ones."""
         point = self._point(name, schedule)
         if self.problem.objective is Objective.FRONTIER:
             kept = pareto([*self.points, point])
@@ -333,19 +325,8 @@ class _Judge:
         schedule, rounds = schedule.with_provenance(algorithm=name), schedule.rounds
         factor = schedule.collective.factor
         limit = self.bound.rounds_per_chunk
-        if schedule.segments > 1 or len(schedule.casts):
-            rate = rounds_per_chunk(schedule)
-            return Point(
-                schedule,
-                schedule.steps,
-                sum(rounds),
-                factor,
-                limit,
-                self.bound.certificate,
-                step_optimal=schedule.steps == self.bound.steps,
-                bandwidth_optimal=rate == limit,
-                rate=rate,
-            )
+        sliced = schedule.segments > 1 or len(schedule.casts) > 0
+        rate = rounds_per_chunk(schedule) if sliced else None
         return Point(
             schedule,
             schedule.steps,
@@ -354,11 +335,11 @@ class _Judge:
             limit,
             self.bound.certificate,
             step_optimal=schedule.steps == self.bound.steps,
-            bandwidth_optimal=sum(rounds) == limit * factor,
+            bandwidth_optimal=(Fraction(sum(rounds), factor) if rate is None else rate) == limit,
+            rate=rate,
         )
 
     def _value(self, schedule: Schedule) -> float:
-        """Return the time in µs that the objective minimizes."""
         self.meter.spend(simulation_steps(schedule))
         if self.problem.objective is Objective.LATENCY:
             return latency_us(schedule)
@@ -367,7 +348,6 @@ class _Judge:
         return simulate(schedule, self.problem.bytes or 1).time_us
 
     def outcome(self, *statements: str) -> Outcome:
-        """Return the kept points; the status is OPTIMAL if no schedule can be better."""
         proved = not statements and self._is_optimal()
         names = ", ".join(str(p.schedule.provenance["algorithm"]) for p in self.points)
         status = Status.OPTIMAL if proved else Status.FEASIBLE
@@ -387,11 +367,7 @@ class _Judge:
 
 
 def _fixes_chunk_count(sketch: Sketch | None) -> bool:
-    """Return True if a rule of the sketch fixes the number of pieces of the message."""
     return any(isinstance(rule, Chunks) for rule in (sketch.rules if sketch else ()))
-
-
-Groups = tuple[tuple[int, ...], ...]
 
 
 def grid_of_phases(problem: Problem) -> RankGrid | None:
@@ -407,21 +383,9 @@ def grid_of_phases(problem: Problem) -> RankGrid | None:
     if str(problem.collective.kind) == "allgather":
         told.reverse()
     axes = list(dict.fromkeys(told))
-    ranks = problem.topology.ranks
-    place = np.array([_across(axes, axis, ranks) for axis in range(len(axes))])
-    shape = tuple(int(x) + 1 for x in place.max(axis=1))
-    strides = [prod(shape[:axis]) for axis in range(len(shape))]
-    number = place.T @ strides
-    if prod(shape) != ranks or len(distinct_values(number)) != ranks:
-        return None
-    return RankGrid(shape, tuple(np.argsort(number).tolist()))
-
-
-def _across(axes: list[Groups], axis: int, ranks: int) -> Ints:
-    """Return the coordinate of each rank along an axis.
-
-    Ranks that the other axes connect have the same coordinate.
-    """
-    others = chain.from_iterable(axes[:axis] + axes[axis + 1 :])
-    pairs = np.array([(g[0], r) for g in others for r in g], np.int64).reshape(-1, 2)
-    return components(ranks, *pairs.T)
+    place = []
+    for axis in axes:  # ranks that the other axes connect have the same coordinate along it
+        others = chain.from_iterable(other for other in axes if other is not axis)
+        pairs = np.array([(g[0], r) for g in others for r in g], np.int64).reshape(-1, 2)
+        place.append(components(problem.topology.ranks, *pairs.T))
+    return grid_at(np.array(place))

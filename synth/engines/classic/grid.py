@@ -22,12 +22,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from weft.dsl.author.builder import Builder
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.collective import Kind
 
-from .parcels import exchange_sums, runs
-from .phases import ALLGATHER, REDUCE_SCATTER, LaneBuilder, Phase, allreduce_by, reference_to
+from .phases import (
+    ALLGATHER,
+    REDUCE_SCATTER,
+    Packing,
+    Phase,
+    Writer,
+    allreduce_by,
+    in_lane,
+    reference_to,
+    runs,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,67 @@ def plain_grid(shape: Sequence[int]) -> RankGrid:
     return RankGrid(tuple(shape), tuple(range(prod(shape))), ())
 
 
+def grid_at(place: Ints, names: tuple[str, ...] = ()) -> RankGrid | None:
+    """The grid of coordinates, shape (axes, ranks); None if they do not fill one."""
+    shape = tuple(int(x) + 1 for x in place.max(axis=1))
+    number = place.T @ [prod(shape[:axis]) for axis in range(len(shape))]
+    ranks = place.shape[1]
+    if prod(shape) != ranks or len(distinct_values(number)) != ranks:
+        return None
+    return RankGrid(shape, tuple(np.argsort(number).tolist()), names)
+
+
+Partition = tuple[tuple[int, ...], ...]
+"""Groups of ranks; the first of each is its leader."""
+
+
+@dataclass(frozen=True, slots=True)
+class NestedPartitions:
+    """Nested partitions of the ranks, the innermost first; the whole is not listed.
+
+    Raises:
+        UserError: a partition that leaves a rank out, or cuts a group of the level below.
+    """
+
+    ranks: int
+    partitions: tuple[Partition, ...]
+
+    def __post_init__(self) -> None:
+        below = {rank: rank for rank in range(self.ranks)}
+        for partition in self.partitions:
+            if sorted(r for group in partition for r in group) != list(range(self.ranks)):
+                raise UserError(
+                    "the groups of a level must hold every rank once",
+                    hint=f"the ranks are 0 … {self.ranks - 1}",
+                )
+            now = {rank: number for number, group in enumerate(partition) for rank in group}
+            if len({(below[r], now[r]) for r in now}) > len(set(below.values())):
+                raise UserError("a level cuts a group of the level below it in two")
+            below = now
+
+    def talking(self, root: int = 0) -> list[list[tuple[int, ...]]]:
+        """For each level, innermost first, who talks to whom: groups of leaders of what is below.
+
+        The first of each group leads it; ``root`` leads everything that it is in.
+        """
+        leader = {rank: rank for rank in range(self.ranks)}  # of the group that each rank is in
+        found = []
+        for partition in (*self.partitions, (tuple(range(self.ranks)),)):
+            groups = []
+            for group in partition:
+                heads = list(dict.fromkeys(leader[rank] for rank in group))
+                if root in heads:
+                    start = heads.index(root)
+                    heads = heads[start:] + heads[:start]
+                groups.append(tuple(heads))
+                leader |= dict.fromkeys(group, heads[0])
+            found.append(groups)
+        return found
+
+
+# --- the algorithms -------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class GridShare:
     """One share of the data: the order of the axes, whose blocks are whose, and which way round.
@@ -86,94 +160,91 @@ class GridShare:
 
     axes: tuple[int, ...]
     owned: Mapping[int, Sequence[int]]
-    backwards: bool = False
+    backwards: bool
 
+    @staticmethod
+    def of(grid: RankGrid, part: int, block_of: Mapping[int, int], size: int) -> GridShare:
+        """The share of a part, which begins with an axis of its own, and every second time round
+        the axes goes backwards; with a block of ``size`` chunks for each rank.
+        """
+        many = len(grid.shape)
+        owned = {r: range(k * size, (k + 1) * size) for r, k in block_of.items()}
+        axes = tuple((axis + part) % many for axis in grid.axes)
+        return GridShare(axes, owned, part // many % 2 == 1)
 
-def reduce_scatter(w: LaneBuilder, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
-    """Along each axis in turn; every rank ends with the sum of its own chunks."""
-    for done in range(len(plan.axes)):
-        _along(w, grid, plan, done, REDUCE_SCATTER[methods[plan.axes[done]]])
+    def phases(self, methods: Sequence[str], kind: Kind) -> list[tuple[int, Phase]]:
+        """The phases of a collective, with the number of axes that were reduced before each:
+        reduce_scatters along all axes, then allgathers, the last axis first; in an allreduce that
+        of the last axis is one phase."""
+        names = [methods[min(axis, len(methods) - 1)] for axis in self.axes]
+        inward = [(done, REDUCE_SCATTER[name]) for done, name in enumerate(names)]
+        outward = [(done, ALLGATHER[name]) for done, name in enumerate(names)][::-1]
+        if kind == Kind.ALLREDUCE:
+            return [*inward[:-1], (len(names) - 1, allreduce_by(names[-1])), *outward[1:]]
+        return outward if kind == Kind.ALLGATHER else inward
 
-
-def allgather(w: LaneBuilder, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
-    """Allgather along each axis, the last first; every rank ends with all chunks."""
-    for done in reversed(range(len(plan.axes))):
-        _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
-
-
-def allreduce(w: LaneBuilder, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
-    """Reduce_scatter along all axes but the last, allreduce along that, allgather back."""
-    *inner, last = range(len(plan.axes))
-    for done in inner:
-        _along(w, grid, plan, done, REDUCE_SCATTER[methods[plan.axes[done]]])
-    _along(w, grid, plan, last, allreduce_by(methods[plan.axes[last]]))
-    for done in reversed(inner):
-        _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
-
-
-def _along(w: LaneBuilder, grid: RankGrid, plan: GridShare, done: int, phase: Phase) -> None:
-    """One phase on all lines of an axis; ``done`` axes of the plan were reduced before it."""
-    axis = plan.axes[done]
-    if grid.shape[axis] == 1:
-        return
-    place = grid.coordinates()
-    fixed = plan.axes[: done + 1]
-    shared: dict[tuple[int, ...], list[int]] = {}
-    for rank, at in place.items():
-        shared.setdefault(tuple(at[a] for a in fixed), []).extend(plan.owned[rank])
-    for line in grid.lines(axis):
-        order = line[::-1] if plan.backwards else line
-        blocks = [w.sorted(shared[tuple(place[rank][a] for a in fixed)]) for rank in order]
-        phase(w, order, blocks)
-
-
-# --- the algorithms -------------------------------------------------------------------------------
+    def write(self, w: Writer, grid: RankGrid, methods: Sequence[str], kind: Kind) -> None:
+        """Write the share of a collective on all lines of the grid."""
+        place = grid.coordinates()
+        for done, phase in self.phases(methods, kind):
+            axis, fixed = self.axes[done], self.axes[: done + 1]
+            if grid.shape[axis] == 1:
+                continue
+            shared: dict[tuple[int, ...], list[int]] = {}
+            for rank, at in place.items():
+                shared.setdefault(tuple(at[a] for a in fixed), []).extend(self.owned[rank])
+            for line in grid.lines(axis):
+                order = line[::-1] if self.backwards else line
+                blocks = [w.sorted(shared[tuple(place[rank][a] for a in fixed)]) for rank in order]
+                phase(w, order, blocks)
 
 
 def write_reduce_scatter(
-    p: Builder, grid: RankGrid, methods: Sequence[str] = (), parts: int = 1
+    p: Builder, grid: RankGrid, methods: Sequence[str] = ("ring",), parts: int = 1
 ) -> None:
     """Reduce_scatter, the innermost level first: the outer ones carry sums of whole hosts.
 
     A level's block is the blocks of many ranks, so the input is first laid out level by level.
     """
-    names = _methods(grid, methods)
-    plans = block_shares(p, grid, parts)
-    place = laid_out(grid, plans)
+    _check_methods(methods)
+    plans = _block_shares(p, grid, parts)
+    place = _laid_out(grid, plans)
     if place is not None:
         for rank in grid.ranks:
             for chunk in range(p.chunks):
                 p.chunk(rank, chunk).copy_to(buffer="scratch", index=place[chunk])
     for lane, plan in enumerate(plans):
-        reduce_scatter(LaneBuilder(p, place, lane), grid, plan, names)
+        w = Writer(p, in_lane(lane, p.ranks), place)
+        plan.write(w, grid, methods, Kind.REDUCE_SCATTER)
         if place is not None:
             for rank, own in plan.owned.items():
-                LaneBuilder(p, place).reference_to(rank, own).copy_to()
+                w.reference_to(rank, own).copy_to()
 
 
 def write_allgather(
-    p: Builder, grid: RankGrid, methods: Sequence[str] = (), parts: int = 1
+    p: Builder, grid: RankGrid, methods: Sequence[str] = ("ring",), parts: int = 1
 ) -> None:
     """Allgather, the outermost level first: only own data crosses it, once.
 
     A level's block is the blocks of many ranks, so all is collected level by level, and put in
     order at the end.
     """
-    names = _methods(grid, methods)
-    plans = block_shares(p, grid, parts)
-    place = laid_out(grid, plans)
+    _check_methods(methods)
+    plans = _block_shares(p, grid, parts)
+    place = _laid_out(grid, plans)
     for lane, plan in enumerate(plans):
         if place is not None:
             for rank, own in plan.owned.items():
                 reference_to(p, rank, own).copy_to(buffer="scratch", index=place[own[0]])
-        allgather(LaneBuilder(p, place, lane), grid, plan, names)
+        w = Writer(p, in_lane(lane, p.ranks), place)
+        plan.write(w, grid, methods, Kind.ALLGATHER)
     if place is not None:
         for rank in grid.ranks:
             for chunk in range(p.chunks):
                 p.chunk(rank, place[chunk], buffer="scratch").copy_to()
 
 
-def laid_out(grid: RankGrid, plans: Sequence[GridShare]) -> dict[int, int] | None:
+def _laid_out(grid: RankGrid, plans: Sequence[GridShare]) -> dict[int, int] | None:
     """Return the position of each chunk such that the blocks of every level are contiguous.
 
     Each part is ordered by the coordinates along its axes, the first axis coarsest. None if the
@@ -189,21 +260,33 @@ def laid_out(grid: RankGrid, plans: Sequence[GridShare]) -> dict[int, int] | Non
 
 
 def write_allreduce(
-    p: Builder, grid: RankGrid, methods: Sequence[str] = (), parts: int = 1
+    p: Builder, grid: RankGrid, methods: Sequence[str] = ("ring",), parts: int = 1
 ) -> None:
     """Reduce_scatter and allgather along the axes (BlueConnect; Mikami's torus).
 
     The buffer is cut in ``parts`` shares: share j begins with axis j, and from the d-th on rings
     turn the other way, so that with 2d shares every cable of a d-dimensional torus carries the
-    same. The chunks are divided by ranks times parts.
+    same. Blocks are numbered so that what an axis splits lies side by side, the first axis
+    coarsest. The chunks are divided by ranks times parts.
 
     Raises:
         UserError: they cannot be.
     """
-    names = _methods(grid, methods)
-    plans = shares(p.chunks, grid, parts)
-    for lane, plan in enumerate(plans):
-        allreduce(LaneBuilder(p, lane=lane), grid, plan, names)
+    _check_methods(methods)
+    n, place = len(grid.ranks), grid.coordinates()
+    if parts < 1 or p.chunks % (n * parts):
+        raise UserError(
+            f"{p.chunks} chunks cannot be shared by {n} ranks in {parts} part{'s' * (parts > 1)}",
+            hint=f"a multiple of {n * max(1, parts)}",
+        )
+    for part in range(parts):
+        block_of = dict.fromkeys(grid.ranks, part)
+        for turn in grid.axes:
+            axis = (turn + part) % len(grid.shape)
+            for rank, at in place.items():
+                block_of[rank] = block_of[rank] * grid.shape[axis] + at[axis]
+        share = GridShare.of(grid, part, block_of, p.chunks // (n * parts))
+        share.write(Writer(p, in_lane(part, p.ranks)), grid, methods, Kind.ALLREDUCE)
 
 
 def write_exchanges(p: Builder, grid: RankGrid) -> None:
@@ -220,10 +303,10 @@ def write_exchanges(p: Builder, grid: RankGrid) -> None:
             lines = list(grid.lines(axis))
             size = grid.shape[axis]
             turns = [(i, (i + k) % size) for k in range(1, size) for i in range(size)]
-            exchange_sums(p, [(line[i], line[j], chunks) for line in lines for i, j in turns])
+            Packing(p).add_all([(line[i], line[j], chunks) for line in lines for i, j in turns])
 
 
-def block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:
+def _block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:
     """The plans of an allgather or reduce_scatter: piece j of every block goes by plan j.
 
     Raises:
@@ -235,64 +318,15 @@ def block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:
             f"{block} chunks per rank cannot be shared in {parts} parts",
             hint=f"a multiple of {max(1, parts)}",
         )
-    size = block // parts
     return [
-        GridShare(
-            _axes_of_part(grid, part),
-            {r: range(r * block + part * size, r * block + (part + 1) * size) for r in grid.ranks},
-            _backwards(grid, part),
-        )
+        GridShare.of(grid, part, {r: r * parts + part for r in grid.ranks}, block // parts)
         for part in range(parts)
     ]
 
 
-def _axes_of_part(grid: RankGrid, part: int) -> tuple[int, ...]:
-    """The axes, beginning with another one for each part."""
-    return tuple((axis + part) % len(grid.shape) for axis in grid.axes)
-
-
-def _backwards(grid: RankGrid, part: int) -> bool:
-    """Every second time round the axes."""
-    return part // len(grid.shape) % 2 == 1
-
-
-def shares(chunks: int, grid: RankGrid, parts: int = 1) -> list[GridShare]:
-    """The plans of an allreduce of so many chunks.
-
-    Blocks are numbered so that what an axis splits lies side by side, the first axis coarsest.
-    """
-    n = len(grid.ranks)
-    if parts < 1 or chunks % (n * parts):
-        raise UserError(
-            f"{chunks} chunks cannot be shared by {n} ranks in {parts} part{'s' * (parts > 1)}",
-            hint=f"a multiple of {n * max(1, parts)}",
-        )
-    size = chunks // (n * parts)
-    place = grid.coordinates()
-    plans = []
-    for part in range(parts):
-        axes = _axes_of_part(grid, part)
-        owned = {}
-        for rank, at in place.items():
-            block = 0
-            for axis in axes:
-                block = block * grid.shape[axis] + at[axis]
-            first = (part * n + block) * size
-            owned[rank] = range(first, first + size)
-        plans.append(GridShare(axes, owned, _backwards(grid, part)))
-    return plans
-
-
-def _methods(grid: RankGrid, methods: Sequence[str]) -> tuple[str, ...]:
-    """One per axis; the last one given holds for all further axes; rings where none is.
-
-    Raises:
-        UserError: an unknown one.
-    """
-    given = tuple(methods) or ("ring",)
-    for name in given:
+def _check_methods(methods: Sequence[str]) -> None:
+    for name in methods:
         if name not in REDUCE_SCATTER:
             raise UserError(
                 f"unknown algorithm {name!r} for a level", hint=", ".join(REDUCE_SCATTER)
             )
-    return tuple(given[min(axis, len(given) - 1)] for axis in grid.axes)

@@ -1,32 +1,36 @@
-"""Detect the hierarchy of a machine: hosts, the levels above them, the axes of a torus.
+"""Detect the structure of a machine: hosts and levels above them, a torus, a product of cliques.
 
 >>> from weft.dsl.catalogue import topology
 >>> torus(topology("torus:3x4")).shape
 (3, 4)
 >>> host_grid(topology("dgx-a100:nodes=2")).shape
 (8, 2)
+>>> product_grid(topology("dgx1")).shape
+(4, 2)
+>>> product_grid(topology("torus:4x4")).shape
+(2, 2, 2, 2)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from math import prod
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, distinct_values
 from weft.dsl.base.assignment import best_assignment
+from weft.dsl.base.components import components
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.nouns.hops import gpu_neighbours, islands
 from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter
 from .effort import CLASSIC_EFFORT, ClassicEffort
-from .grid import RankGrid
-from .leaders import NestedPartitions, Partition
-from .mapping import PairPaths, ring_order
+from .grid import NestedPartitions, Partition, RankGrid, grid_at
+from .mapping import PairPaths, hosts_of, ring_order
 
 
 def hop_costs(topology: Topology) -> Floats:
@@ -62,14 +66,6 @@ def levels(topology: Topology, costs: Floats | None = None) -> NestedPartitions:
         for partition in _classes(between)
     ]
     return NestedPartitions(n, (*inner, hosts, *outer))
-
-
-def hosts_of(topology: Topology) -> Partition:
-    """The ranks of each host, in order; one group where hosts are not named."""
-    groups: dict[int | None, list[int]] = {}
-    for rank, host in enumerate(topology.host_of):
-        groups.setdefault(host, []).append(rank)
-    return tuple(map(tuple, groups.values()))
 
 
 def _classes(costs: Floats) -> list[Partition]:
@@ -312,3 +308,70 @@ def _fitting(
     """Ranks not placed yet that are next to all the neighbours that are."""
     common = frozenset.intersection(*(near[at[i]] for i in known))
     return iter(sorted(common - set(at.values())))
+
+
+# --- products of cliques --------------------------------------------------------------------------
+
+Neighbours = Sequence[frozenset[int]]
+Edge = tuple[int, int]
+
+
+def product_grid(topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> RankGrid | None:
+    """The machine as a product of two or more complete graphs; larger axes first: hypercubes,
+    cliques joined by rails, small tori.
+
+    Ranks have coordinates, and one reaches another without a GPU in between exactly where one
+    coordinate differs. DGX-1 is one (two cliques of four, joined pair by pair), hosts that only
+    rails join are, a hypercube is, and a torus with sides of two, three and four (a ring of four is
+    a square of 2x2). Along each axis every rank reaches all others at once, so an allreduce by
+    exchanges of whole sums takes the α of one hop per axis, the least there is.
+
+    In such a product two hops of one rank lie on one axis where their ends are neighbours too; else
+    their ends have exactly one more common neighbour, and opposite sides of this square lie on one
+    axis (Imrich & Klavžar, Product Graphs, 2000).
+
+    None if it is none, or has more pairs of neighbours than ``effort.neighbour_pairs``.
+    """
+    near = [frozenset(x) for x in gpu_neighbours(topology)]
+    if len({len(x) for x in near}) != 1 or any(
+        v not in near[u] for v, x in enumerate(near) for u in x
+    ):
+        return None
+    if topology.ranks * len(near[0]) ** 2 > effort.neighbour_pairs:
+        return None
+    pairs = [(u, v) for u, beside in enumerate(near) for v in sorted(beside) if u < v]
+    number = {edge: i for i, edge in enumerate(pairs)}
+    same: list[Edge] = []
+    for both in _on_one_axis(near):
+        if both is None:
+            return None
+        one, other = both
+        same.append((number[min(one), max(one)], number[min(other), max(other)]))
+    axes = components(len(pairs), *np.array(same, np.int64).reshape(-1, 2).T)
+    if axes.max(initial=0) < 1:
+        return None
+    edges = np.array(pairs)
+    apart = [components(len(near), *edges[axes != axis].T) for axis in range(axes.max() + 1)]
+    place = np.array(sorted(apart, key=lambda x: -int(x.max())))  # stable: equal ones as found
+    grid = grid_at(place, tuple(f"axis{axis}" for axis in range(len(place))))
+    # Neighbours differ in one coordinate only, and there are as many as ranks that do.
+    differ = (place[:, edges[:, 0]] != place[:, edges[:, 1]]).sum(axis=0)
+    if grid is None or (differ != 1).any() or len(near[0]) != sum(x - 1 for x in grid.shape):
+        return None
+    return grid
+
+
+def _on_one_axis(near: Neighbours) -> Iterator[tuple[Edge, Edge] | None]:
+    """Two pairs of neighbours of one axis each; None where this is no product."""
+    for v, beside in enumerate(near):
+        for u, w in combinations(sorted(beside), 2):
+            if w in near[u]:
+                yield (v, u), (v, w)
+                continue
+            common = near[u] & near[w]
+            if len(common) != 2:
+                yield None
+                return
+            (x,) = common - {v}
+            yield (v, u), (w, x)
+            yield (v, w), (u, x)

@@ -16,7 +16,7 @@ with a rail for each of their ranks:
 ``sharp``          allreduce: the sum of all ranks goes up a tree of switches, turns round at its
                    root and comes down, M per port each way; equal trees have equal shares
 ``switchml``       as ``sharp``, through switches that turn, each with a pool of slots: a rank sends
-                   slots · packet ÷ round-trip time at most (:mod:`.pool`)
+                   slots · packet ÷ round-trip time at most (:class:`SlotPool`)
 ``atp``            allreduce in shares, each summed on its way to one rank (its parameter server)
                    and copied on the way back
 =================  =============================================================================
@@ -27,13 +27,16 @@ Each is a tree to a root and a tree from it for every chunk
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 from itertools import count
+from typing import Any
 
 from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.schedule import Schedule
@@ -43,15 +46,68 @@ from ...judge.casts import cast_problems
 from ...steiner.packing import RoutedTree
 from ...steiner.switch_trees import NodeTree, SwitchRoutes, chain, star
 from ..packing.casts.schedule import TreeWriter
-from .double_tree import ParentTree, pair
+from .double_tree import pair
 from .grid import RankGrid
 from .model import HockneyCost
-from .pool import SlotPool
 
 Shape = tuple[int, ...]
 
 Costs = tuple[HockneyCost, ...]
 """One for each level, innermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPool:
+    """What a switch keeps of sums that are not complete: slots of one packet, which bound the rate.
+
+    A host has at most as many packets on their way as the switch has slots: it sends the next one
+    into a slot when the sum of the last one in it has come back, a round trip later. So it sends
+    slots · packet ÷ round-trip time at most, whatever its port carries (SwitchML, NSDI 2021).
+
+    Attributes:
+        slots: of each switch. packet: bytes of one.
+        rtt: µs from a packet to its sum; 0: the α of the way to the root of the tree and back.
+    """
+
+    slots: int = 512
+    packet: int = 1024
+    rtt: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        for name, value in (("slots", self.slots), ("packet", self.packet)):
+            if value < 1:
+                raise UserError(f"classic: {name} is {value}", hint="1 or more")
+        if self.rtt < 0:
+            raise UserError(f"classic: rtt is {self.rtt}", hint="µs; 0 takes the machine's α")
+
+    def GBps(self, topology: Topology, trees: Sequence[tuple[RoutedTree, RoutedTree]]) -> Fraction:
+        """Return what each of some trees has at most; those through one switch share its slots.
+
+        Raises:
+            UserError: a way without α, and no rtt.
+        """
+        # Without a given one: the α of the longest way from a rank to the root of a tree and back.
+        ways = [[_alpha_from_root(topology, tree) for tree in both] for both in trees]
+        rtt = self.rtt or max(up[r] + down[r] for up, down in ways for r in range(topology.ranks))
+        if not rtt:
+            raise UserError(
+                f"links of {topology.name} have no α, so slots bound nothing",
+                hint="classic{algorithm=switchml,rtt=10} says µs from a packet to its sum",
+            )
+        ranks, through = topology.ranks, Counter[int]()
+        for forth, _ in trees:
+            through.update({v for a in forth.arcs for v in (a.tail, a.head) if v >= ranks})
+        shared = max(through.values(), default=1)
+        return Fraction(self.slots * self.packet, shared) / (rtt * BYTES_PER_US_PER_GBPS)
+
+
+def _alpha_from_root(topology: Topology, tree: RoutedTree) -> dict[int, Fraction]:
+    found, queue = {tree.root: Fraction(0)}, [tree.root]
+    for node in queue:
+        for arc in (a for a in tree.arcs if a.tail == node):
+            found[arc.head] = found[node] + sum(topology.links[k].latency for k in arc.links)
+            queue.append(arc.head)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +180,8 @@ class TreeShare:
 
 
 Shares = Iterator[TreeShare]
+Writer = Callable[[CastSite, Kind, int], Shares]
+"""The shares of an algorithm: of a site, the collective and the root."""
 
 
 def _halves(kind: Kind, chunk: int, tree: NodeTree) -> TreeShare:
@@ -155,58 +213,46 @@ Ways = Iterator[tuple[NodeTree, NodeTree]]
 """Trees along a rail to a root and from it, for each share of the rail."""
 
 
-def _across(site: CastSite, kind: Kind, along: Callable[[Sequence[int]], Ways]) -> Shares:
-    """Yield the shares of trees along the rails, with the planes of each box hung on."""
-    grid = site.grid()
-    lines = [(line, site.planes(kind, line)) for line in grid.lines(0)]
-    home = {rank: line for line in lines for rank in line[0]}
-    parts, chunk = min(len(planes) for _, planes in lines), count()
-    for rail in grid.lines(1):
-        for forth, back in along(rail):
-            for part in range(parts):
-                boxes = [star(r, home[r][0], home[r][1][part]) for r in rail]
-                number = forth.root * parts + part if kind is not _AR else next(chunk)
-                yield TreeShare(
-                    number,
-                    None if kind is Kind.ALLGATHER else forth.joined(boxes),
-                    None if kind is Kind.REDUCE_SCATTER else back.joined(boxes),
-                )
+def _across(along: Callable[[CastSite, Kind, Sequence[int]], Ways]) -> Writer:
+    """Shares of trees along the rails, with the planes of each box hung on."""
+
+    def shares(site: CastSite, kind: Kind, root: int) -> Shares:
+        grid = site.grid()
+        lines = [(line, site.planes(kind, line)) for line in grid.lines(0)]
+        home = {rank: line for line in lines for rank in line[0]}
+        parts, chunk = min(len(planes) for _, planes in lines), count()
+        for rail in grid.lines(1):
+            for forth, back in along(site, kind, rail):
+                for part in range(parts):
+                    boxes = [star(r, home[r][0], home[r][1][part]) for r in rail]
+                    number = forth.root * parts + part if kind is not _AR else next(chunk)
+                    yield TreeShare(
+                        number,
+                        None if kind is Kind.ALLGATHER else forth.joined(boxes),
+                        None if kind is Kind.REDUCE_SCATTER else back.joined(boxes),
+                    )
+
+    return shares
 
 
-def _nvls_ring(site: CastSite, kind: Kind, root: int) -> Shares:
-    def rings(rail: Sequence[int]) -> Ways:
-        for i in range(len(rail)):
-            onwards = [*rail[i:], *rail[:i]]
-            yield chain([onwards[0], *reversed(onwards[1:])]), chain(onwards)
-
-    return _across(site, kind, rings)
+def _rail_rings(site: CastSite, kind: Kind, rail: Sequence[int]) -> Ways:
+    for i in range(len(rail)):
+        onwards = [*rail[i:], *rail[:i]]
+        yield chain([onwards[0], *reversed(onwards[1:])]), chain(onwards)
 
 
-def _nvls_tree(site: CastSite, kind: Kind, root: int) -> Shares:
-    def trees(rail: Sequence[int]) -> Ways:
-        for one in pair(len(rail)):
-            tree = _of_parents(one, rail)
-            yield tree, tree
-
-    return _across(site, kind, trees)
+def _rail_trees(site: CastSite, kind: Kind, rail: Sequence[int]) -> Ways:
+    for one in pair(len(rail)):
+        top, *others = one.down
+        tree = NodeTree(rail[top], tuple((rail[one.parent[i]], rail[i]) for i in others))
+        yield tree, tree
 
 
-def _of_parents(tree: ParentTree, ranks: Sequence[int]) -> NodeTree:
-    top, *others = tree.down
-    return NodeTree(ranks[top], tuple((ranks[tree.parent[i]], ranks[i]) for i in others))
-
-
-def _nvls_sharp(site: CastSite, kind: Kind, root: int) -> Shares:
-    def trees(rail: Sequence[int]) -> Ways:
-        found = site.fabric_trees(rail)
-        if kind is _AR and site.topology.nodes[found[0].root].turns:
-            yield from ((tree, tree) for tree in found)
-            return
-        for holder in rail:
-            tree = found[0].rooted_at(holder)
-            yield tree, tree
-
-    return _across(site, kind, trees)
+def _rail_sums(site: CastSite, kind: Kind, rail: Sequence[int]) -> Ways:
+    found = site.fabric_trees(rail)
+    turns = kind is _AR and site.topology.nodes[found[0].root].turns
+    for tree in found if turns else (found[0].rooted_at(holder) for holder in rail):
+        yield tree, tree
 
 
 def _direct_sharp(site: CastSite, kind: Kind, root: int) -> Shares:
@@ -262,47 +308,50 @@ def _flat(steps: int, volume: Callable[[int], Fraction]) -> Callable[[Shape], Co
     return lambda shape: (HockneyCost(steps, volume(shape[0])),)
 
 
+def _boxed(
+    box: Callable[[int], HockneyCost],
+    steps: Callable[[int], int],
+    volume: Callable[[int], Fraction],
+) -> Callable[[Shape], Costs]:
+    """What is done in a box of g ranks, and along rails of m; ``volume``: of the g-th part."""
+
+    def cost(shape: Shape) -> Costs:
+        g, m = shape
+        return (box(g), HockneyCost(steps(m), volume(m) / g))
+
+    return cost
+
+
 def nvls_volume(ranks: int) -> Fraction:
     """What a port sends, and receives, in a two-shot allreduce: 1 + 1/n of the message."""
     return 1 + Fraction(1, ranks)
 
 
-def _ring_cost(shape: Shape) -> Costs:
-    g, m = shape
-    return (HockneyCost(2, nvls_volume(g)), HockneyCost(2 * (m - 1), Fraction(2 * (m - 1), m * g)))
+def _two_shot(ranks: int) -> HockneyCost:
+    return HockneyCost(2, nvls_volume(ranks))
 
 
-def _half_ring_cost(shape: Shape) -> Costs:
-    g, m = shape
-    return (HockneyCost(1, Fraction(1)), HockneyCost(m - 1, Fraction(m - 1, m * g)))
+def _one_way(ranks: int) -> HockneyCost:
+    return HockneyCost(1, Fraction(1))
 
 
-def _tree_cost(shape: Shape) -> Costs:
+def _tree_steps(m: int) -> int:
+    return 2 * max(tree.height for tree in pair(m))
+
+
+def _tree_volume(m: int) -> Fraction:
     """A rank has as much to send, and to receive, as its edges in all trees: at most 2 M/g."""
-    (g, m), trees = shape, pair(shape[1])
-    edges = max(
-        sum(tree.parent.count(i) + (tree.parent[i] >= 0) for tree in trees) for i in range(m)
-    )
-    height = max(tree.height for tree in trees)
-    return (
-        HockneyCost(2, nvls_volume(g)),
-        HockneyCost(2 * height, Fraction(edges, len(trees) * g)),
-    )
+    trees = pair(m)
+    edges = [sum(tree.parent.count(i) + (tree.parent[i] >= 0) for tree in trees) for i in range(m)]
+    return Fraction(max(edges), len(trees))
 
 
-def _sharp_cost(shape: Shape) -> Costs:
-    g, _ = shape
-    return (HockneyCost(2, nvls_volume(g)), HockneyCost(1, Fraction(1, g)))
+def _one(ranks: int) -> Fraction:
+    return Fraction(1)
 
 
-def _half_sharp_cost(shape: Shape) -> Costs:
-    g, m = shape
-    return (HockneyCost(1, Fraction(1)), HockneyCost(1, Fraction(m - 1, m * g)))
-
-
-def _direct_cost(shape: Shape) -> Costs:
-    g, _ = shape
-    return (HockneyCost(2, Fraction(2 * (g - 1), g)), HockneyCost(1, Fraction(1, g)))
+def _less_own(ranks: int) -> Fraction:
+    return Fraction(ranks - 1, ranks)
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -337,7 +386,7 @@ class InNetwork:
 
     name: str
     kind: Kind
-    shares: Callable[[CastSite, Kind, int], Shares]
+    shares: Writer
     cost: Callable[[Shape], Costs]
     source: str
     needs: str = ONE_SWITCH
@@ -383,7 +432,6 @@ class InNetwork:
         casts: Sequence[Cast],
         pieces: int,
     ) -> Sequence[Cast]:
-        """Return casts with what slots let through of each."""
         both = [(forth, back) for forth, back in trees if forth is not None and back is not None]
         if not self.pooled or not both:
             return casts
@@ -391,38 +439,37 @@ class InNetwork:
         return [replace(one, GBps=limit) for one in casts]
 
 
-def _one(ranks: int) -> Fraction:
-    return Fraction(1)
+_nvls_ring, _nvls_tree, _nvls_sharp = map(_across, (_rail_rings, _rail_trees, _rail_sums))
+_ring_cost = _boxed(_two_shot, lambda m: 2 * (m - 1), lambda m: 2 * _less_own(m))
+_half_ring_cost = _boxed(_one_way, lambda m: m - 1, _less_own)
+_half_sharp_cost = _boxed(_one_way, lambda m: 1, _less_own)
+_direct_cost = _boxed(lambda g: HockneyCost(2, 2 * _less_own(g)), lambda m: 1, _one)
 
 
-def _less_own(ranks: int) -> Fraction:
-    return Fraction(ranks - 1, ranks)
+def _rows(name: str, kinds: tuple[Kind, ...], *rest: Any) -> list[InNetwork]:
+    return [InNetwork(name, kind, *rest) for kind in kinds]
 
 
 IN_NETWORK = (
     InNetwork("nvls_one_shot", _AR, _one_shot, _flat(1, Fraction), SHOTS),
     InNetwork("nvls", _AR, _nvls, _flat(2, nvls_volume), NVLS),
-    *(InNetwork("nvls", kind, _nvls, _flat(1, _one), NVLS) for kind in (_AG, _RS, _BC, _RE)),
+    *_rows("nvls", (_AG, _RS, _BC, _RE), _nvls, _flat(1, _one), NVLS),
     InNetwork("nvls_ring", _AR, _nvls_ring, _ring_cost, NVLS, BOXES, 2),
-    *(
-        InNetwork("nvls_ring", kind, _nvls_ring, _half_ring_cost, NVLS, BOXES, 2)
-        for kind in (_AG, _RS)
+    *_rows("nvls_ring", (_AG, _RS), _nvls_ring, _half_ring_cost, NVLS, BOXES, 2),
+    InNetwork(
+        "nvls_tree",
+        _AR,
+        _nvls_tree,
+        _boxed(_two_shot, _tree_steps, _tree_volume),
+        NVLS_TREE,
+        BOXES,
+        2,
     ),
-    InNetwork("nvls_tree", _AR, _nvls_tree, _tree_cost, NVLS_TREE, BOXES, 2),
-    InNetwork("nvls_sharp", _AR, _nvls_sharp, _sharp_cost, NVLS, BOXES, 2),
-    *(
-        InNetwork("nvls_sharp", kind, _nvls_sharp, _half_sharp_cost, NVLS, BOXES, 2)
-        for kind in (_AG, _RS)
-    ),
+    InNetwork("nvls_sharp", _AR, _nvls_sharp, _boxed(_two_shot, lambda m: 1, _one), NVLS, BOXES, 2),
+    *_rows("nvls_sharp", (_AG, _RS), _nvls_sharp, _half_sharp_cost, NVLS, BOXES, 2),
     InNetwork("direct_sharp", _AR, _direct_sharp, _direct_cost, COLLNET, BOXES, 2),
-    *(
-        InNetwork("sharp", kind, _sharp, _flat(1, _one), SHARP, "a tree")
-        for kind in (_AR, _BC, _RE)
-    ),
-    *(
-        InNetwork("sharp", kind, _sharp, _flat(1, _less_own), SHARP, "a tree")
-        for kind in (_AG, _RS)
-    ),
+    *_rows("sharp", (_AR, _BC, _RE), _sharp, _flat(1, _one), SHARP, "a tree"),
+    *_rows("sharp", (_AG, _RS), _sharp, _flat(1, _less_own), SHARP, "a tree"),
     InNetwork("switchml", _AR, _switchml, _flat(1, _one), SWITCHML, "a tree", pooled=True),
     InNetwork("atp", _AR, _atp, _flat(2, _one), ATP, "a tree"),
 )

@@ -1,4 +1,7 @@
-"""Several rings at once, each with a share of the data: NCCL's rings, and its trees.
+"""Algorithms in lanes: several rings or trees at once, each with a share of the data, as NCCL's.
+
+How many lanes there are is the machine's: one ring for each rail between hosts, as many as share no
+cable in one host, two trees for each rail. So these algorithms need a machine, and a search in it.
 
 ==================  ==============  ===============  ========
 algorithm           steps           share of M       source
@@ -18,22 +21,38 @@ lane: six on a DGX-1, seven on eight MI300X).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.assignment import best_assignment
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter
 from .double_tree import pair
 from .grid import RankGrid
 from .model import HockneyCost
-from .parcels import blocks_in_order, runs
+from .phases import (
+    MoveHints,
+    Writer,
+    blocks_in_order,
+    ring_allgather,
+    ring_reduce_scatter,
+    runs,
+)
+from .phases import (
+    broadcast as down,
+)
+from .phases import (
+    reduce as up,
+)
 
 Ring = tuple[int, ...]
 
@@ -106,10 +125,7 @@ def host_paths(
     free: list[dict[int, int]] = [{} for _ in range(g)]
     for (a, b), lanes in sorted(cabled[0].items()):
         free[a][b] = lanes
-    search = _LaneSearch(free, steps)
-    found = search.find()
-    if meter is not None:
-        meter.spend(STEPS_PER_HOP * (steps - search.steps))
+    found = _disjoint_rings(free, steps, meter)
     if any((b, a) not in cabled[0] for a, b in cabled[0]):
         return ()
     return _with_own_ends(found, g) if found else _through_hives(free)
@@ -151,7 +167,6 @@ def _with_own_ends(found: Sequence[Ring], g: int) -> tuple[Ring, ...]:
 
 
 def _from(rank: int, ring: Ring) -> Ring:
-    """The ring from a rank of it on."""
     at = ring.index(rank)
     return ring[at:] + ring[:at]
 
@@ -169,11 +184,15 @@ def lane_rings(topology: Topology, steps: int, meter: Meter | None = None) -> tu
     free: list[dict[int, int]] = [{} for _ in range(topology.ranks)]
     for x in sorted(cables, key=lambda x: (x.src, x.dst)):
         free[x.src][x.dst] = free[x.src].get(x.dst, 0) + int(x.bandwidth / lane)
+    return tuple(_disjoint_rings(free, steps, meter))
+
+
+def _disjoint_rings(free: list[dict[int, int]], steps: int, meter: Meter | None) -> list[Ring]:
     search = _LaneSearch(free, steps)
     found = search.find()
     if meter is not None:
         meter.spend(STEPS_PER_HOP * (steps - search.steps))
-    return tuple(found)
+    return found
 
 
 STEPS_PER_HOP = 5
@@ -193,7 +212,6 @@ class _LaneSearch:
     steps: int
 
     def find(self) -> list[Ring]:
-        """The largest set of rings that was found."""
         ranks, trail, best = len(self.free), [0], 0
         rings: list[Ring] = []
         frames: list[Iterator[int]] = []
@@ -242,7 +260,6 @@ class _LaneSearch:
 
 
 def _only_first(ranks: int) -> bytearray:
-    """Ranks that a ring has been to: the first."""
     seen = bytearray(ranks)
     seen[0] = True
     return seen
@@ -251,41 +268,23 @@ def _only_first(ranks: int) -> bytearray:
 # --- algorithms on rings --------------------------------------------------------------------------
 
 
-def _add(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
-    p.chunk(src, chunk).reduce_into(rank=dst, channel=lane, send_block=lane, recv_block=lane)
-
-
-def _send(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
-    p.chunk(src, chunk).copy_to(rank=dst, channel=lane, send_block=lane, recv_block=lane)
-
-
-def _shares(p: Builder, rings: Sequence[Ring]) -> list[tuple[int, Ring, list[int]]]:
-    """(lane, ring, chunks): of the block of each member, in order, a piece of every ring.
-
-    Once for each piece that a ring has of a block.
-    """
-    found = []
-    for lane, ring in enumerate(rings):
-        pieces = [block[_share(lane, len(rings), len(block))] for block in blocks_in_order(p, ring)]
-        found += [(lane, ring, list(chunks)) for chunks in zip(*pieces, strict=True)]
-    return found
-
-
-def _share(lane: int, lanes: int, chunks: int) -> slice:
-    """The part of so many chunks that a lane has."""
-    return slice(lane * chunks // lanes, (lane + 1) * chunks // lanes)
+def _lane(p: Builder, lane: int) -> Writer:
+    hints: MoveHints = {"channel": lane, "send_block": lane, "recv_block": lane}
+    return Writer(p, lambda src, dst, chunks: hints)
 
 
 def _around(p: Builder, rings: Sequence[Ring], *, sums: bool, copies: bool) -> None:
-    """Once round every ring to add, once more to send."""
-    for lane, ring, chunk in _shares(p, rings):
-        n = len(ring)
-        for step in range(1, n) if sums else ():
-            for i in range(n):
-                _add(p, ring[i], chunk[(i - step) % n], ring[(i + 1) % n], lane)
-        for step in range(n - 1) if copies else ():
-            for i in range(n):
-                _send(p, ring[i], chunk[(i - step) % n], ring[(i + 1) % n], lane)
+    """Once round every ring to add, once more to send; once for each piece that a ring has of a
+    block."""
+    for lane, ring in enumerate(rings):
+        owned = blocks_in_order(p, ring)
+        share = slice(*(k * len(owned[0]) // len(rings) for k in (lane, lane + 1)))
+        for piece in zip(*(block[share] for block in owned), strict=True):
+            blocks = [[chunk] for chunk in piece]
+            if sums:
+                ring_reduce_scatter(_lane(p, lane), ring, blocks)
+            if copies:
+                ring_allgather(_lane(p, lane), ring, blocks)
 
 
 def allreduce(p: Builder, rings: Sequence[Ring]) -> None:
@@ -303,33 +302,21 @@ def reduce_scatter(p: Builder, rings: Sequence[Ring]) -> None:
     _around(p, rings, sums=True, copies=False)
 
 
-def broadcast(p: Builder, rings: Sequence[Ring], root: int = 0) -> None:
+def broadcast(p: Builder, rings: Sequence[Ring]) -> None:
     """A share of the message along every ring, from the root to the rank before it."""
     for lane, (ring, share) in enumerate(zip(rings, runs(p, len(rings)), strict=True)):
-        at = ring.index(root)
-        for chunk in share:
-            for here, there in pairwise(ring[at:] + ring[:at]):
-                _send(p, here, chunk, there, lane)
+        order = _from(p.collective.roots[0], ring)
+        down(_lane(p, lane), order, [[chunk] for chunk in share])
 
 
-def reduce(p: Builder, rings: Sequence[Ring], root: int = 0) -> None:
+def reduce(p: Builder, rings: Sequence[Ring]) -> None:
     """A share of the message along every ring, summed, to the root."""
     for lane, (ring, share) in enumerate(zip(rings, runs(p, len(rings)), strict=True)):
-        at = ring.index(root) + 1
-        for chunk in share:
-            for here, there in pairwise(ring[at:] + ring[:at]):
-                _add(p, here, chunk, there, lane)
+        order = _from(p.collective.roots[0], ring[::-1])
+        up(_lane(p, lane), order, [[chunk] for chunk in share])
 
 
 # --- NCCL's trees ---------------------------------------------------------------------------------
-
-
-def _up(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
-    p.chunk(src, chunk).reduce_into(rank=dst, channel=2 * lane)
-
-
-def _down(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
-    p.chunk(src, chunk).copy_to(rank=dst, channel=2 * lane + 1)
 
 
 def rail_tree(p: Builder, grid: RankGrid, paths: Sequence[Ring] = ()) -> None:
@@ -339,51 +326,107 @@ def rail_tree(p: Builder, grid: RankGrid, paths: Sequence[Ring] = ()) -> None:
     """
     g, hosts = grid.shape
     trees = pair(hosts)
-    shares = runs(p, g * len(trees))
-    for lane, share in enumerate(shares):
-        tree, chain = trees[lane % len(trees)], rail_path(g, lane // 2, (lane // 2 - 1) % g)
-        if g % 2 == 0:
-            chain = rail_path(g, lane // 2, (lane // 2 + g // 2) % g)
-        chain = paths[lane // 2] if paths else chain
+    for lane, share in enumerate(runs(p, g * len(trees))):
+        tree, rail = trees[lane % len(trees)], lane // len(trees)
+        end = (rail + g // 2) % g if g % 2 == 0 else (rail - 1) % g
+        chain = paths[rail] if paths else rail_path(g, rail, end)
         rank = [[grid.ranks[b * g + local] for local in chain] for b in range(hosts)]
+        inside = [edge for members in rank for edge in pairwise(members)]
+        between = [(rank[tree.parent[b]][0], rank[b][0]) for b in tree.down if tree.parent[b] >= 0]
         for chunk in share:
             for members in rank:
-                for there, here in pairwise(members[::-1]):
-                    _up(p, there, chunk, here, lane)
-            for b in reversed(tree.down):
-                if tree.parent[b] >= 0:
-                    _up(p, rank[b][0], chunk, rank[tree.parent[b]][0], lane)
-            for b in tree.down:
-                if tree.parent[b] >= 0:
-                    _down(p, rank[tree.parent[b]][0], chunk, rank[b][0], lane)
-            for members in rank:
-                for here, there in pairwise(members):
-                    _down(p, here, chunk, there, lane)
+                for here, there in pairwise(members[::-1]):
+                    p.chunk(here, chunk).reduce_into(rank=there, channel=2 * lane)
+            for parent, child in reversed(between):
+                p.chunk(child, chunk).reduce_into(rank=parent, channel=2 * lane)
+            for parent, child in (*between, *inside):
+                p.chunk(parent, chunk).copy_to(rank=child, channel=2 * lane + 1)
 
 
-# --- what they cost -------------------------------------------------------------------------------
+# --- what they cost, and the table ----------------------------------------------------------------
 
 
-def half_cost(n: int, rings: int) -> HockneyCost:
-    """Allgather or reduce_scatter, on rings that share nothing."""
-    return HockneyCost(n - 1, Fraction(n - 1, n * rings))
+def _pieces(times: int) -> Callable[..., HockneyCost]:
+    """Once or twice round rings that share nothing."""
+    return lambda n, rings: HockneyCost(n - 1, Fraction(n - 1, n * rings)).times(times)
 
 
-def allreduce_cost(n: int, rings: int) -> HockneyCost:
-    """Both."""
-    return HockneyCost(2 * (n - 1), Fraction(2 * (n - 1), n * rings))
-
-
-def tree_cost(g: int, hosts: int, chunks: int = 1) -> HockneyCost:
-    """Allreduce by two trees a rail, in hosts of g.
-
-    A rank inside one tree of a rail is a leaf of the other: its NIC sends four messages of 1/2g.
-    """
-    steps = 2 * (g - 1 + max(tree.height for tree in pair(hosts)))
-    return HockneyCost(steps + chunks - 1, Fraction(2, g), chained=chunks == 1)
-
-
-def rooted_cost(n: int, rings: int, chunks: int = 1) -> HockneyCost:
+def _rooted_cost(n: int, rings: int, chunks: int = 1) -> HockneyCost:
     """A pipeline of n-1 hops along every ring."""
     steps = n - 2 + chunks
     return HockneyCost(steps, Fraction(steps, chunks * rings), chained=chunks == 1)
+
+
+def _tree_cost(ranks: int, count: int, chunks: int = 1) -> HockneyCost:
+    """Allreduce by two trees a rail, in two hosts.
+
+    A rank inside one tree of a rail is a leaf of the other: its NIC sends four messages of 1/2g.
+    """
+    g = ranks // 2
+    steps = 2 * (g - 1 + max(tree.height for tree in pair(2)))
+    return HockneyCost(steps + chunks - 1, Fraction(2, g), chained=chunks == 1)
+
+
+class LaneStructure(StrEnum):
+    """What an algorithm in lanes is written for."""
+
+    RINGS = "rings"  #: rings with cables or rails of their own
+    RAILS = "rails"  #: hosts of equal size with a rail for each local rank
+
+
+@dataclass(frozen=True, slots=True)
+class Laned:
+    """One algorithm in lanes for one collective.
+
+    Attributes:
+        name, kind: ``rings`` for ``allreduce``.
+        structure: what ``write`` needs: rings, or a grid of local ranks and hosts.
+        write: ``write(p, structure)``.
+        lanes: into how many lanes the structure divides the message.
+        cost: of a number of ranks, of lanes that share nothing, and of chunks of a pipeline; a tree
+            is that of the ranks in two hosts.
+        source: who published it.
+        each_rank: whether a lane has a piece of the unit for each rank.
+        pipelined: whether more pieces make a pipeline.
+    """
+
+    name: str
+    kind: Kind
+    structure: LaneStructure
+    write: Callable[..., None]
+    lanes: Callable[[Any], int]
+    cost: Callable[..., HockneyCost]
+    source: str
+    each_rank: bool = False
+    pipelined: bool = False
+
+    def parts(self, ranks: int, structure: Any) -> int:
+        """Into how many chunks each unit of the collective is cut, at least."""
+        return self.lanes(structure) * (ranks if self.each_rank else 1)
+
+
+NCCL_RINGS = "NVIDIA, NCCL (src/graph/search.cc)"
+NCCL_TREES = "NVIDIA, NCCL 2.4 (src/graph/trees.cc)"
+
+_RINGS, _RAILS = LaneStructure.RINGS, LaneStructure.RAILS
+
+LANED = (
+    Laned("rings", Kind.ALLREDUCE, _RINGS, allreduce, len, _pieces(2), NCCL_RINGS, each_rank=True),
+    Laned("rings", Kind.ALLGATHER, _RINGS, allgather, len, _pieces(1), NCCL_RINGS),
+    Laned("rings", Kind.REDUCE_SCATTER, _RINGS, reduce_scatter, len, _pieces(1), NCCL_RINGS),
+    Laned(
+        "rings", Kind.BROADCAST, _RINGS, broadcast, len, _rooted_cost, NCCL_RINGS, pipelined=True
+    ),
+    Laned("rings", Kind.REDUCE, _RINGS, reduce, len, _rooted_cost, NCCL_RINGS, pipelined=True),
+    Laned(
+        "rail_tree",
+        Kind.ALLREDUCE,
+        _RAILS,
+        rail_tree,
+        lambda grid: grid.shape[0] * len(pair(grid.shape[1])),
+        _tree_cost,
+        NCCL_TREES,
+        pipelined=True,
+    ),
+)
+"""All of them, by name, then collective."""

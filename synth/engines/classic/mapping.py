@@ -1,7 +1,7 @@
 """Map the ranks of an algorithm to a machine: rings by its links, trees by its hierarchy.
 
 The functions take the topology of the process group (``topology.restricted_to(group)``) and return
-an order of its ranks for :func:`~weft.synth.engines.classic.catalog.classic_algorithm`.
+an order of its ranks for :func:`~weft.synth.engines.classic.flat.classic_algorithm`.
 
 >>> from weft.dsl.catalogue import topology
 >>> ring_order(topology("dgx1"))  # all eight on double NVLinks
@@ -10,7 +10,7 @@ an order of its ranks for :func:`~weft.synth.engines.classic.catalog.classic_alg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -98,9 +98,20 @@ def ring_order(
     Raises:
         BadTopology: no ring through all ranks was found.
     """
-    pairs = PairPaths.of(topology)
-    order = _around(pairs, _hosts(topology), effort, meter)
-    _check_hops(topology, pairs, [*order, order[0]], "ring")
+    pairs, hosts = PairPaths.of(topology), [list(ranks) for ranks in hosts_of(topology)]
+    if topology.ranks < 3:
+        order = tuple(range(topology.ranks))
+    elif topology.ranks > effort.exact_ring and len(hosts) > 2:
+        order = _join_host_rings(pairs, hosts, effort, meter)
+    else:
+        order = _best_ring(pairs, hosts, effort, meter)
+    for here, there in pairwise([*order, order[0]]):
+        if here != there and not pairs.bandwidth[here, there]:
+            raise BadTopology(
+                f"no ring through all ranks of {topology.name} was found; in their own order, "
+                f"nothing leads straight from rank {here} to rank {there}",
+                hint="a chain may fit where no ring does, a tree where no chain does",
+            )
     return order
 
 
@@ -113,41 +124,20 @@ def tree_order(topology: Topology) -> tuple[int, ...]:
     """
     pairs = PairPaths.of(topology)
     order: list[int] = []
-    for ranks in _hosts(topology):
+    for ranks in hosts_of(topology):
         order += [ranks[i] for i in _cluster_order(pairs.among(ranks))]
     return tuple(order)
 
 
-def _hosts(topology: Topology) -> list[list[int]]:
-    """The ranks of each host, hosts by their first rank; ranks of no host are one host."""
-    members: dict[int | None, list[int]] = {}
+def hosts_of(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each host, hosts by their first rank; one group where hosts are not named."""
+    groups: dict[int | None, list[int]] = {}
     for rank, host in enumerate(topology.host_of):
-        members.setdefault(host, []).append(rank)
-    return list(members.values())
-
-
-def _check_hops(topology: Topology, pairs: PairPaths, hops: Sequence[int], what: str) -> None:
-    for here, there in pairwise(hops):
-        if here != there and not pairs.bandwidth[here, there]:
-            raise BadTopology(
-                f"no {what} through all ranks of {topology.name} was found; in their own order, "
-                f"nothing leads straight from rank {here} to rank {there}",
-                hint="a chain may fit where no ring does, a tree where no chain does",
-            )
+        groups.setdefault(host, []).append(rank)
+    return tuple(map(tuple, groups.values()))
 
 
 # --- rings ----------------------------------------------------------------------------------------
-
-
-def _around(
-    pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort, meter: Meter | None
-) -> tuple[int, ...]:
-    n = len(pairs.bandwidth)
-    if n < 3:
-        return tuple(range(n))
-    if n > effort.exact_ring and len(hosts) > 2:
-        return _join_host_rings(pairs, hosts, effort, meter)
-    return _best_ring(pairs, hosts, effort, meter)
 
 
 def _best_ring(
@@ -188,7 +178,9 @@ def _circuit(
     allowed = pairs.latency[fits]
     if not (fits.any(axis=0).all() and fits.any(axis=1).all()):
         return None
-    if _once(host_of) and fits[plain, np.roll(plain, -1)].all():
+    # Does rank order enter every host exactly once?
+    once = int((np.diff(host_of) != 0).sum()) <= int(host_of.max())
+    if once and fits[plain, np.roll(plain, -1)].all():
         # Rank order is as good as any where all hops are equally quick.
         if np.isclose(pairs.latency[plain, np.roll(plain, -1)], allowed.min()).all():
             return plain
@@ -249,11 +241,6 @@ def _finished(question: _Question) -> CpAnswer:
     return answer
 
 
-def _once(host_of: Ints) -> bool:
-    """Return True if rank order enters every host exactly once."""
-    return int((np.diff(host_of) != 0).sum()) <= int(host_of.max())
-
-
 def _from_zero(after: dict[int, int], pairs: PairPaths) -> tuple[int, ...]:
     """The ring from rank 0 on; in the direction of the lesser neighbour if both are as good."""
     order = [0]
@@ -303,14 +290,10 @@ def _cluster_order(pairs: PairPaths) -> list[int]:
     far = _distance(pairs)
     upper = far[np.triu_indices(n, 1)]
     members: list[list[int]] = [[i] for i in range(n)]
-    for a, b in _merges(linkage(upper, method="average")):
+    for a, b, *_ in linkage(upper, method="average").astype(int).tolist():
         first, second = sorted((members[a], members[b]), key=min)
         members.append(first + second)
     return members[-1]
-
-
-def _merges(table: Floats) -> Iterable[tuple[int, int]]:
-    return ((int(row[0]), int(row[1])) for row in table)
 
 
 def _distance(pairs: PairPaths) -> Floats:

@@ -28,6 +28,10 @@ class HockneyCost:
     volume: Fraction
     chained: bool = True
 
+    def times(self, phases: int) -> HockneyCost:
+        """The cost of several such phases, one after another."""
+        return HockneyCost(self.steps * phases, self.volume * phases, self.chained)
+
     def us(self, message_bytes: float, alpha_us: float, bandwidth_GBps: float) -> float:
         """Time in µs for a message of M bytes on links of α µs and B GB/s."""
         return self.steps * alpha_us + float(self.volume) * message_bytes / (
@@ -35,21 +39,22 @@ class HockneyCost:
         )
 
 
+Cost = Callable[..., HockneyCost]
+"""The cost of a number of ranks and of chunks that are pipelined (and of options)."""
+
+
+def twice(half: Cost) -> Cost:
+    """The cost of two phases that cost the same."""
+
+    def both(ranks: int, chunks: int = 1) -> HockneyCost:
+        return half(ranks, chunks).times(2)
+
+    return both
+
+
 def any_number(ranks: int) -> str:
     """Defined on any number of ranks from two on."""
     return "" if ranks >= 2 else "it needs at least two ranks"
-
-
-def power_of_two(ranks: int) -> str:
-    """Defined on 2, 4, 8 … ranks."""
-    if ranks >= 2 and is_power(ranks):
-        return ""
-    return "it needs a power of two of ranks"
-
-
-def even_number(ranks: int) -> str:
-    """Defined on 2, 4, 6 … ranks."""
-    return "" if ranks >= 2 and ranks % 2 == 0 else "it needs an even number of ranks"
 
 
 def is_power(ranks: int) -> bool:
@@ -57,7 +62,7 @@ def is_power(ranks: int) -> bool:
     return ranks & (ranks - 1) == 0
 
 
-def one(ranks: int) -> int:
+def uncut(ranks: int) -> int:
     """Units of the collective need not be cut."""
     return 1
 
@@ -87,9 +92,9 @@ class Flat:
     name: str
     kind: Kind
     write: Callable[..., None]
-    cost: Callable[..., HockneyCost]
+    cost: Cost
     topology: Callable[[int], str]
     source: str
     defined: Callable[[int], str] = any_number
-    parts: Callable[[int], int] = one
+    parts: Callable[[int], int] = uncut
     pipelined: bool = False

@@ -20,20 +20,16 @@ from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter
 from ...steiner.switch_trees import SwitchRoutes
-from .catalog import CLASSICS, classic_algorithm
 from .effort import CLASSIC_EFFORT, ClassicEffort
-from .grid import RankGrid, plain_grid
+from .flat import FLAT, classic_algorithm
+from .grid import NestedPartitions, RankGrid, plain_grid
 from .hierarchical import HIERARCHICAL, Hierarchical, MachineStructure, Shape
-from .hierarchy import host_grid, levels, torus
-from .in_network import IN_NETWORK, CastSite, InNetwork
-from .laned import LANED, Laned, LaneStructure
-from .lanes import Ring, host_paths, lane_rings, rail_rings
-from .leaders import NestedPartitions
+from .hierarchy import host_grid, levels, product_grid, torus
+from .in_network import IN_NETWORK, CastSite, InNetwork, SlotPool
+from .lanes import LANED, Laned, LaneStructure, Ring, host_paths, lane_rings, rail_rings
 from .mapping import ring_order, tree_order
 from .model import Flat
-from .pool import SlotPool
-from .products import product_grid
-from .routes import GpuRoutes
+from .schedule import GpuRoutes
 
 ClassicAlgorithm = Flat | Hierarchical | Laned | InNetwork
 
@@ -43,7 +39,7 @@ ALONG_RINGS = frozenset({"ring", "biring", "chain", "swing"})
 
 def all_algorithms() -> tuple[ClassicAlgorithm, ...]:
     """All classic algorithms: flat, hierarchical, in lanes, and in switches."""
-    return (*CLASSICS, *HIERARCHICAL, *LANED, *IN_NETWORK)
+    return (*FLAT, *HIERARCHICAL, *LANED, *IN_NETWORK)
 
 
 def find_algorithm(name: str, kind: str | Kind) -> ClassicAlgorithm:
@@ -201,13 +197,9 @@ class Site:
         Raises:
             UserError: the machine has no such structure.
         """
-        if isinstance(one, Hierarchical):
-            return one.parts(self._structure(one.structure)[1])
-        if isinstance(one, Laned):
-            return one.parts(self.topology.ranks, self._lanes(one))
-        if isinstance(one, InNetwork):
-            return self.topology.ranks
-        return one.parts(self.topology.ranks)
+        if isinstance(one, Flat):
+            return one.parts(self.topology.ranks)
+        return self.topology.ranks if isinstance(one, InNetwork) else self._written_for(one)[1]
 
     def algorithm(
         self,
@@ -234,10 +226,14 @@ class Site:
             UnknownName, UserError: no such algorithm, or not on this machine.
         """
         one = find_algorithm(name, kind)
-        if isinstance(one, Hierarchical):
-            return self._hierarchical(one, chunks, root, in_place, builder)
-        if isinstance(one, Laned):
-            return self._laned(one, chunks, root, in_place, builder)
+        if isinstance(one, Hierarchical | Laned):
+            where, parts = self._written_for(one)
+            roots = (root,) if one.kind in ROOTED else ()
+            factor = parts * max(1, chunks)
+            collective = make(one.kind, self.topology.ranks, chunks=factor, roots=roots)
+            p = Builder(collective, name=f"{one.name}_{one.kind}", in_place=in_place, **builder)
+            one.write(p, where)
+            return p.algorithm()
         if isinstance(one, InNetwork):
             raise UserError(
                 f"{name} sums and copies in switches, which no program of sends and receives says",
@@ -255,77 +251,52 @@ class Site:
             **builder,
         )
 
-    def _hierarchical(
-        self, one: Hierarchical, chunks: int, root: int, in_place: bool, builder: dict[str, Any]
-    ) -> Algorithm:
-        where, shape = self._structure(one.structure)
-        if reason := one.defined(shape):
-            raise UserError(
-                f"{one.name} {one.kind} does not fit {self.topology.name}: {reason}",
-                hint="name the levels, innermost first: shape=8+2",
-            )
-        if self.topology.ranks != len(where.ranks if isinstance(where, RankGrid) else self.ring):
-            raise UserError(
-                f"levels of {'x'.join(map(str, shape))} do not hold {self.topology.ranks} ranks",
-                hint="their sizes multiply to the number of ranks",
-            )
-        p = self._builder(one, one.parts(shape) * max(1, chunks), root, in_place, builder)
-        one.write(p, where, **one.options(shape))
-        return p.algorithm()
-
-    def _laned(
-        self, one: Laned, chunks: int, root: int, in_place: bool, builder: dict[str, Any]
-    ) -> Algorithm:
-        where = self._lanes(one)
-        parts = one.parts(self.topology.ranks, where) * max(1, chunks)
-        p = self._builder(one, parts, root, in_place, builder)
-        one.write(p, where, **({"root": root} if one.kind in ROOTED else {}))
-        return p.algorithm()
-
-    def _builder(
-        self,
-        one: Hierarchical | Laned,
-        parts: int,
-        root: int,
-        in_place: bool,
-        builder: dict[str, Any],
-    ) -> Builder:
-        """A builder for an algorithm on all ranks, whose unit is cut into so many parts."""
-        roots = (root,) if one.kind in ROOTED else ()
-        collective = make(one.kind, self.topology.ranks, chunks=parts, roots=roots)
-        return Builder(collective, name=f"{one.name}_{one.kind}", in_place=in_place, **builder)
-
-    def _lanes(self, one: Laned) -> tuple[Ring, ...] | RankGrid:
-        """Return the rings or the grid that an algorithm in lanes is written for.
+    def _written_for(self, one: Hierarchical | Laned) -> tuple[Any, int]:
+        """Return the structure that an algorithm is written for here, and into how many chunks it
+        cuts a unit.
 
         Raises:
-            UserError: the machine has one ring only, or no rails.
+            UserError: the machine has no such structure, one ring only, or no rails.
         """
-        if one.structure is LaneStructure.RINGS:
-            if len(self.rings) < 2:
+        if isinstance(one, Hierarchical):
+            where, shape = self._structure(one.structure)
+            if reason := one.defined(shape):
                 raise UserError(
-                    f"{self.topology.name} has one ring, not several with cables or rails of "
-                    "their own",
-                    hint="the algorithm ring has one",
+                    f"{one.name} {one.kind} does not fit {self.topology.name}: {reason}",
+                    hint="name the levels, innermost first: shape=8+2",
                 )
-            return self.rings
-        grid = self.two_levels
-        if len(grid.shape) != 2 or min(grid.shape) < 2:
+            held = where.ranks if isinstance(where, RankGrid) else self.ring
+            if self.topology.ranks != len(held):
+                raise UserError(
+                    f"levels of {'x'.join(map(str, shape))} do not hold {self.topology.ranks} "
+                    "ranks",
+                    hint="their sizes multiply to the number of ranks",
+                )
+            return where, one.parts(shape)
+        lanes = self.rings if one.structure is LaneStructure.RINGS else self.two_levels
+        if isinstance(lanes, RankGrid):
+            if len(lanes.shape) != 2 or min(lanes.shape) < 2:
+                raise UserError(
+                    f"{one.name} needs several hosts of several ranks each, not "
+                    f"{'x'.join(map(str, lanes.shape))}",
+                    hint="the algorithm double_tree needs none",
+                )
+        elif len(lanes) < 2:
             raise UserError(
-                f"{one.name} needs several hosts of several ranks each, not "
-                f"{'x'.join(map(str, grid.shape))}",
-                hint="the algorithm double_tree needs none",
+                f"{self.topology.name} has one ring, not several with cables or rails of their own",
+                hint="the algorithm ring has one",
             )
-        return grid
+        return lanes, one.parts(self.topology.ranks, lanes)
 
     def _structure(self, wanted: MachineStructure) -> tuple[RankGrid | NestedPartitions, Shape]:
-        """Return the structure that an algorithm is written for, and its shape.
+        """Return a structure of the machine, and the sizes of its levels, or of the groups that
+        communicate on each, the largest where they differ.
 
         Raises:
             UserError: the machine has no such structure.
         """
         if wanted is MachineStructure.LEVELS:
-            return self.levels, _shape_of(self.levels)
+            return self.levels, tuple(max(map(len, x)) for x in self.levels.talking())
         if wanted is MachineStructure.TORUS:
             if self.torus is None:
                 raise UserError(f"{self.topology.name} is no torus", hint="shape=4+4 makes it one")
@@ -368,8 +339,3 @@ class Site:
 def computes(topology: Topology) -> bool:
     """Return True if some switch of a machine sums or copies."""
     return any(node.computes for node in topology.nodes)
-
-
-def _shape_of(found: NestedPartitions) -> Shape:
-    """Return the sizes of the communicating groups per level, the largest where they differ."""
-    return tuple(max(map(len, groups)) for groups in found.talking())

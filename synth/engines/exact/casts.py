@@ -28,7 +28,7 @@ from weft.dsl.nouns.topology import Topology
 from ...judge.casts import cast_problems
 from ...steiner.graph import Arcs, SteinerGraph
 from ...steiner.switch_trees import SwitchRoutes
-from .orbits import classes_under
+from .demands import classes_under
 
 KINDS = (Kind.ALLGATHER, Kind.BROADCAST)
 """Copying collectives in which every rank takes part in every chunk: turned round, each of them
@@ -90,7 +90,6 @@ def _may_be_cast(topology: Topology, one: CastOffer) -> bool:
 
 
 def _stars(graph: SteinerGraph, arcs: Arcs, k: int) -> Iterator[CastOffer]:
-    """Yield the offers of one switch."""
     vertex, node = graph.ranks + k, graph.topology.nodes[graph.switches[k]]
     limited = node.limits.groups is not None
     reached = np.isfinite(arcs.cost[vertex, : graph.ranks])
@@ -112,7 +111,6 @@ def _stars(graph: SteinerGraph, arcs: Arcs, k: int) -> Iterator[CastOffer]:
 
 
 def _trees(routes: SwitchRoutes) -> Iterator[CastOffer]:
-    """Yield the offers of trees of several switches that lead to every rank."""
     topology, ranks = routes.topology, range(routes.topology.ranks)
     for tree in routes.fabric_trees(ranks):
         switches = [v for v in (tree.root, *(v for _, v in tree.pairs)) if v >= topology.ranks]
@@ -230,6 +228,5 @@ def invariant_casts(
 
 
 def _pairs(items: Sequence[int], others: Sequence[int]) -> list[int]:
-    """Return the image of each (item, other) pair, flat."""
     found = np.asarray(items)[:, None] * len(others) + np.asarray(others, np.int64)[None, :]
     return found.ravel().tolist()

@@ -12,7 +12,6 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
-from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Rule
@@ -24,13 +23,32 @@ from ...base.engine import Budget, Observer, Outcome, Status
 from ...base.meter import Meter
 from ...bounds import bounds
 from ...frontier.objective import meets_bound
-from . import paper, realize, rules
+from . import paper, realize
 from .casts import offer_images, offers_for
-from .demands import CopyDemand, HopDistances, demands, reach
+from .demands import demand_image, demands, find_orbits, reach
 from .effort import ExactEffort
-from .frontier import Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
-from .instance import ExactQuestion, Space, build_space, with_symmetry
-from .orbits import demand_image, find_orbits
+from .frontier import (
+    Frontier,
+    FrontierSearch,
+    Solver,
+    any_point,
+    first_at_best,
+    resource_name,
+    walk,
+)
+from .instance import (
+    ExactQuestion,
+    ExactRun,
+    Space,
+    apply_rules,
+    build_space,
+    fixed_factor,
+    last_named_step,
+    refusal,
+    step_limit,
+    unused_links,
+    with_symmetry,
+)
 from .sums import takes_sum
 from .sums_search import search_sums
 
@@ -81,7 +99,7 @@ class Exact:
             return "exact copies only; combining collectives reach it reversed or composed"
         if problem.collective.sizes:
             return "its chunks are all of one size; unequal ones reach it cut into grains"
-        if problem.sketch is not None and (why := rules.refusal(problem.sketch, self.solver)):
+        if problem.sketch is not None and (why := refusal(problem.sketch, self.solver)):
             return why
         targets = sum(len(d.targets) for d in demands(problem.collective))
         if targets == 0:
@@ -100,44 +118,43 @@ class Exact:
         # The rest is kept for any schedule at all, should the search find none.
         whole = budget.meter(observer.cancelled)
         meter = whole.part(self.effort.search_share)
+        run = ExactRun(budget.seed, observer, self.effort)
         if problem.collective.combining:
-            return self._sum(problem, meter, budget.seed, observer)
+            return self._sum(problem, meter, run)
         # The paper's encoding cannot say that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
-        prepared = prepare(
-            problem, solver, self.chunks, self.max_chunks, symmetric, budget.seed, self.effort
-        )
+        prepared = prepare(problem, solver, self.chunks, self.max_chunks, symmetric, run)
         first, last = prepared.least_steps, prepared.last_steps(self.max_steps)
         if prepared.rules:
-            fitting = prepared.first_feasible(prepared.most_steps, meter, observer)
+            fitting = prepared.first_feasible(prepared.most_steps, meter)
             if fitting is None:
-                return _impossible(prepared, meter, observer)
+                return _impossible(prepared, meter)
             if self.max_steps and fitting > last:
                 return Outcome(
                     Status.NOTHING,
                     statements=(f"the rules need {fitting} steps, max_steps is {last}",),
                 )
             first, last = fitting, max(last, fitting)
-        outcome = _answer(prepared, problem, first, last, meter, observer)
+        outcome = _answer(prepared, problem, first, last, meter)
         if outcome.points or observer.cancelled():
             return outcome
-        point = any_point(prepared.search, range(first, last + 1), whole, observer)
+        point = any_point(prepared.search, range(first, last + 1), whole)
         if point is None:
             return outcome
         return replace(outcome, status=Status.FEASIBLE, points=(point,))
 
-    def _sum(self, problem: Problem, meter: Meter, seed: int, observer: Observer) -> Outcome:
+    def _sum(self, problem: Problem, meter: Meter, run: ExactRun) -> Outcome:
         """One sum for all ranks, on a machine whose switches copy and sum."""
         if self.solver != "cp-sat":
             return Outcome(Status.NOTHING, statements=("the paper's encoding knows no casts",))
         limits = self.max_chunks, self.max_steps, self.chunks or None
-        return search_sums(problem, *limits, seed, self.effort, meter, observer)
+        return search_sums(problem, *limits, meter, run)
 
 
-def _impossible(prepared: PreparedProblem, meter: Meter, observer: Observer) -> Outcome:
+def _impossible(prepared: PreparedProblem, meter: Meter) -> Outcome:
     """Infeasible, with the smallest set of rules that conflict, if that is proved."""
-    conflict = smallest_conflict(prepared.rules, prepared.impossible(meter, observer))
+    conflict = smallest_conflict(prepared.rules, prepared.impossible(meter))
     if not conflict:
         return Outcome(Status.NOTHING, statements=("no schedule was found that obeys the rules",))
     return Outcome(Status.INFEASIBLE, conflict=tuple(rule.label for rule in conflict))
@@ -147,33 +164,29 @@ _SOLVERS: dict[str, Solver] = {"cp-sat": realize.solve, "z3": paper.solve}
 
 
 def _answer(
-    prepared: PreparedProblem,
-    problem: Problem,
-    first: int,
-    last: int,
-    meter: Meter,
-    observer: Observer,
+    prepared: PreparedProblem, problem: Problem, first: int, last: int, meter: Meter
 ) -> Outcome:
     """Return the part of the frontier for the objective, with the statements proved."""
     search, objective = prepared.search, problem.objective
     if objective is Objective.LATENCY:
-        found = walk(search, range(first, last + 1), meter, observer, points=1)
+        found = walk(search, range(first, last + 1), meter, points=1)
     elif objective is Objective.BANDWIDTH:
         goal = first_at_best(search, first, last, meter)
-        found = walk(search, range(goal, goal + 1), meter, observer)
+        found = walk(search, range(goal, goal + 1), meter)
         if not found.complete:
-            again = walk(search, range(first, last + 1), meter, observer)
+            again = walk(search, range(first, last + 1), meter)
             found = replace(again, points=(*again.points, *found.points))
         best = sorted(found.points, key=lambda point: (point.rounds_per_chunk, point.steps))
         found = replace(found, points=tuple(best[:1]))
     else:
-        found = walk(search, range(first, last + 1), meter, observer)
+        found = walk(search, range(first, last + 1), meter)
     statements = (*found.gaps, *how_it_ended(search, found))
     if not found.points:
         return Outcome(Status.NOTHING, statements=statements)
-    ends = found.complete or last == rules.step_limit(prepared.rules)
+    ends = found.complete or last == step_limit(prepared.rules)
     if objective is Objective.FRONTIER or objective is Objective.TIME:
-        ends = ends or never_ends(search, found)
+        # An infinite frontier is ended by the step limit alone.
+        ends = ends or never_reached(search) is not None
     ends = ends or objective is Objective.LATENCY
     proved = ends and not found.gaps and all(p.optimal for p in found.points)
     # Steps and rounds are proved; time is their sum only for whole rounds.
@@ -201,8 +214,8 @@ class PreparedProblem:
 
     def last_steps(self, wished: int) -> int:
         """Return the last step count to try: the option, a rule, or four more than the least."""
-        last = max(wished or self.least_steps + 4, rules.last_named_step(self.rules))
-        limit = rules.step_limit(self.rules)
+        last = max(wished or self.least_steps + 4, last_named_step(self.rules))
+        limit = step_limit(self.rules)
         return last if limit is None else min(last, limit)
 
     @property
@@ -210,45 +223,40 @@ class PreparedProblem:
         """No rule can need more steps than this: a simple path has fewer hops than there are
         ranks, before and after the last step that a rule names; or what a rule allows at most."""
         simple = self.problem.topology.ranks - 1
-        most = max(simple, rules.last_named_step(self.rules) + simple)
-        limit = rules.step_limit(self.rules)
+        most = max(simple, last_named_step(self.rules) + simple)
+        limit = step_limit(self.rules)
         return most if limit is None else min(most, limit)
 
-    def feasible(
-        self, subset: Sequence[Rule], steps: int, meter: Meter, observer: Observer
-    ) -> realize.SolverVerdict:
+    def feasible(self, subset: Sequence[Rule], steps: int, meter: Meter) -> realize.SolverVerdict:
         """Decide if some schedule of S steps (any number of rounds) obeys a subset of the rules."""
-        space = rules.apply_rules(self.plain, subset)
-        question = ExactQuestion(rules.fixed_factor(subset) or 1, steps, None)
-        answer = realize.solve(
-            space, question, meter.part(0.3), self.search.seed, observer, self.search.effort
-        )
-        verdict = answer.verdict
+        space = apply_rules(self.plain, subset)
+        question = ExactQuestion(fixed_factor(subset) or 1, steps, None)
+        verdict = realize.solve(space, question, meter.part(0.3), self.search.run).verdict
         if verdict is realize.SolverVerdict.NO and not space.conclusive:
             return realize.SolverVerdict.UNKNOWN
         return verdict
 
-    def first_feasible(self, last: int, meter: Meter, observer: Observer) -> int | None:
+    def first_feasible(self, last: int, meter: Meter) -> int | None:
         """The least number of steps, up to ``last``, with which all rules can be obeyed.
 
         Where that cannot be decided with the effort, the first number that was not excluded.
         """
         for steps in range(self.least_steps, last + 1):
-            observer.stage(f"{steps} steps: can the rules be obeyed?")
+            self.search.run.observer.stage(f"{steps} steps: can the rules be obeyed?")
             if meter.over():
                 return steps
-            if self.feasible(self.rules, steps, meter, observer) is not realize.SolverVerdict.NO:
+            if self.feasible(self.rules, steps, meter) is not realize.SolverVerdict.NO:
                 return steps
         return None
 
-    def impossible(self, meter: Meter, observer: Observer) -> Callable[[Sequence[Rule]], bool]:
+    def impossible(self, meter: Meter) -> Callable[[Sequence[Rule]], bool]:
         """Return a test that is True for rules proved to exclude every schedule."""
-        free = self.problem.topology.ranks - 1 + rules.last_named_step(self.rules)
+        free = self.problem.topology.ranks - 1 + last_named_step(self.rules)
 
         def proved(subset: Sequence[Rule]) -> bool:
-            limit = rules.step_limit(subset)
+            limit = step_limit(subset)
             steps = free if limit is None else min(free, limit)
-            return self.feasible(subset, steps, meter, observer) is realize.SolverVerdict.NO
+            return self.feasible(subset, steps, meter) is realize.SolverVerdict.NO
 
         return proved
 
@@ -259,8 +267,7 @@ def prepare(
     chunks: int,
     max_chunks: int,
     symmetric: bool,
-    seed: int,
-    effort: ExactEffort,
+    run: ExactRun,
 ) -> PreparedProblem:
     """Arrays, bounds and spaces of a problem; ``symmetric``: use the machine's symmetries."""
     topology, collective = problem.topology, problem.collective
@@ -269,8 +276,13 @@ def prepare(
     hops = find_hops(topology)
     plain = build_space(topology, hops, wanted, near, collective.factor)
     ruled = problem.sketch.rules if problem.sketch else ()
-    images = _usable_images(topology, wanted, ruled) if symmetric else []
-    spaces = (rules.apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
+    # Verified symmetries of the machine that map the demands to themselves.
+    images = [
+        (image, symmetry.link_image(topology, image))
+        for image in (symmetry.verified(topology) if symmetric and not ruled else ())
+        if demand_image(wanted, image) is not None
+    ]
+    spaces = (apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
     forwarding: tuple[Space, ...] = ()
     # The paper's encoding has no words for casts, and sketches none for rules about them.
     offers = offers_for(topology, collective) if solver is realize.solve and not ruled else ()
@@ -279,9 +291,15 @@ def prepare(
         kept = [image for image in images if offer_images(offers, *image) is not None]
         forwarding, spaces = spaces, (*_invariant(casting, kept), casting)
     # The flow LP sees the links that the rules leave; symmetry and prices are of that machine.
-    left = topology.without_links(rules.unused_links(spaces[-1])) if ruled else topology
+    left = topology.without_links(unused_links(spaces[-1])) if ruled else topology
     nodes, links = [n for n, _ in images], [x for _, x in images]
     orbits = find_orbits(left, wanted, nodes, links, topology.round_units())
+    factor = fixed_factor(ruled) or chunks
+    if factor % collective.factor:
+        raise UserError(
+            f"{factor} chunks per unit are asked for, but the collective is cut in "
+            f"{collective.factor}"
+        )
     static = bounds(topology, collective)
     close = reach(left)
     least = max(int(close.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
@@ -296,36 +314,13 @@ def prepare(
         solver,
         static.rounds_per_chunk * collective.factor,
         static.certificate,
-        _further_cut(rules.fixed_factor(ruled) or chunks or None, collective),
+        factor // collective.factor if factor else None,
         max(1, max_chunks // collective.factor),
         least,
-        seed,
-        effort,
+        run,
         forwarding,
     )
     return PreparedProblem(problem, plain, tuple(ruled), search)
-
-
-def _further_cut(factor: int | None, collective: Collective) -> int | None:
-    """Into how many pieces the collective as given is cut further, where the number is demanded."""
-    if factor is None or factor % collective.factor == 0:
-        return None if factor is None else factor // collective.factor
-    raise UserError(
-        f"{factor} chunks per unit are asked for, but the collective is cut in {collective.factor}"
-    )
-
-
-def _usable_images(
-    topology: Topology, wanted: Sequence[CopyDemand], ruled: Sequence[Rule]
-) -> Images:
-    """Verified symmetries of the machine that map the demands to themselves."""
-    if ruled:
-        return []
-    return [
-        (image, symmetry.link_image(topology, image))
-        for image in symmetry.verified(topology)
-        if demand_image(wanted, image) is not None
-    ]
 
 
 def _invariant(plain: Space, images: Images) -> Iterator[Space]:
@@ -336,47 +331,31 @@ def _invariant(plain: Space, images: Images) -> Iterator[Space]:
             yield with_symmetry(plain, group)
 
 
-def never_reached(
-    topology: Topology, wanted: Sequence[CopyDemand], near: HopDistances, static: Fraction
-) -> str | None:
-    """The argument that ``static`` rounds per chunk are not reached by any number of steps.
+def never_reached(search: FrontierSearch) -> str | None:
+    """The argument that no number of steps reaches the search's ``static`` rounds per chunk.
 
     Take a minimum cut between the sources and a target whose capacity is 1/static chunks per
     round. Reaching the bound means filling all its links in every round of every step. But in
     step 1, which has at least one round, a link whose tail holds nothing yet carries nothing.
     None where the argument does not apply (several demands, or no such cut).
     """
-    if len(wanted) != 1:
+    topology, (demand, *others) = search.topology, search.wanted
+    if others:
         return None
-    demand = wanted[0]
-    depth = near.tail_depth(demand.sources)
+    depth = reach(topology).tail_depth(demand.sources)
     for target in demand.targets:
         value, cut = _minimum_cut(topology, demand.sources, target)
-        if value == 0 or len(demand.chunks) / value != static:
+        if value == 0 or len(demand.chunks) / value != search.static:
             continue
         idle = [i for i in cut if depth[topology.links[i].src] >= 1]
         if idle:
-            names = ", ".join(_name(topology, i) for i in idle[:4])
+            names = ", ".join(resource_name(topology, i) for i in idle[:4])
             return (
                 f"it would need all {value} chunks per round of the cut around "
                 f"{topology.nodes[target].name} in every round, but in step 1 "
                 f"{names} {'has' if len(idle) == 1 else 'have'} nothing to carry"
             )
     return None
-
-
-def pipelining_approaches(topology: Topology) -> bool:
-    """Return True if more steps approach the cut bound arbitrarily closely.
-
-    On machines without switches and shared resources the bound is attained by a packing of trees
-    (Edmonds 1973), and pipelining them over more steps costs only their height.
-    """
-    return not topology.resources and all(node.stores for node in topology.nodes)
-
-
-def _name(topology: Topology, link: int) -> str:
-    one = topology.links[link]
-    return f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
 
 
 def _minimum_cut(
@@ -407,15 +386,6 @@ def _minimum_cut(
     return Fraction(int(result.flow_value), per_chunk), cut
 
 
-def never_ends(search: FrontierSearch, found: Frontier) -> bool:
-    """Return True if the frontier is infinite, so that only the step limit ends it."""
-    return bool(found.points) and _why_never(search) is not None
-
-
-def _why_never(search: FrontierSearch) -> str | None:
-    return never_reached(search.topology, search.wanted, reach(search.topology), search.static)
-
-
 def how_it_ended(search: FrontierSearch, found: Frontier) -> tuple[str, ...]:
     """Return the reason why the search over steps ended, as text."""
     static = search.static / search.collective.factor
@@ -425,12 +395,13 @@ def how_it_ended(search: FrontierSearch, found: Frontier) -> tuple[str, ...]:
         least = count(static, "round")
         return (f"the frontier is complete: {least} per chunk is the least there is",)
     last = found.points[-1].steps
-    why = _why_never(search)
+    why = never_reached(search)
     if why is None:
         return (f"the search over steps ended at {last}; the bound is {static}",)
-    approach = (
-        "approached, not reached" if pipelining_approaches(search.topology) else "not reached"
-    )
+    # Without switches and shared resources a packing of trees attains the cut bound (Edmonds 1973),
+    # and to pipeline them over more steps costs only their height.
+    direct = not search.topology.resources and all(node.stores for node in search.topology.nodes)
+    approach = "approached, not reached" if direct else "not reached"
     return (
         f"{count(static, 'round')} per chunk is {approach}, whatever the number of steps: {why}; "
         f"the search ended at {last} steps",

@@ -27,8 +27,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter
 from ...lp.certified import Certified, LinearProgram, certified_minimum
-from .demands import CopyDemand, HopDistances, usable_links
-from .orbits import DemandOrbits
+from .demands import CopyDemand, DemandOrbits, HopDistances, usable_links
 
 FINEST = 10**6
 """Bounds of larger denominators are no ratio of rounds to chunks anybody would try."""
@@ -90,8 +89,6 @@ def readable(bound: Fraction) -> Fraction:
 
 
 class _Triplets:
-    """Triplets of a sparse matrix under construction."""
-
     def __init__(self) -> None:
         self.rows: list[Ints] = []
         self.cols: list[Ints] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Protocol
+from itertools import islice
 
 import numpy as np
 
@@ -22,19 +22,18 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ...base.engine import Certificate, Observer, Point
+from ...base.engine import Certificate, Point
 from ...base.meter import STEPS, Meter
-from ...fabric.occupancy import links_used
 from ...judge.prune import prune
+from ..classic.schedule import rounds_of
 from . import realize as cp_sat
-from .demands import CopyDemand, HopDistances
+from .demands import CopyDemand, DemandOrbits, HopDistances
 from .effort import ExactEffort
 from .flow_bound import FlowBound, flow_bound
-from .instance import ExactQuestion, Space
-from .orbits import DemandOrbits
+from .instance import ExactQuestion, ExactRun, Space
 from .realize import Realization, SolverVerdict
 
-Solver = Callable[[Space, ExactQuestion, Meter, int, Observer, ExactEffort], Realization]
+Solver = Callable[[Space, ExactQuestion, Meter, ExactRun], Realization]
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ class FrontierSearch:
     factor: int | None
     max_chunks: int
     least_steps: int
-    seed: int
-    effort: ExactEffort
+    run: ExactRun
     forwarding: tuple[Space, ...] = ()
 
     def bound(self, steps: int, meter: Meter) -> FlowBound | None:
@@ -94,45 +92,25 @@ class FrontierSearch:
         return (*self.forwarding, *self.spaces) if enough else self.spaces
 
 
-class Candidates(Protocol):
-    """What limits the numbers of chunks that are tried: the one demanded, or the largest."""
-
-    @property
-    def factor(self) -> int | None:
-        """Return the number that is demanded, if any."""
-        ...
-
-    @property
-    def max_chunks(self) -> int:
-        """Return the largest number."""
-        ...
-
-    @property
-    def effort(self) -> ExactEffort:
-        """Return how many are tried."""
-        ...
-
-
-def candidates(search: Candidates, steps: int, lower: Fraction) -> Iterator[tuple[int, int]]:
-    """(chunks, rounds) to try for S steps, best ratio first, never below ``lower``.
+def candidates(
+    factor: int | None, max_chunks: int, effort: ExactEffort, steps: int, lower: Fraction
+) -> Iterator[tuple[int, int]]:
+    """(chunks, rounds) to try for S steps, best ratio first, never below ``lower``; chunks are
+    ``factor``, if one is demanded, or at most ``max_chunks``.
 
     First the LP's own ratio, at its denominator and small multiples; then larger ratios of small
     chunk counts. Rounds are at least S, since every step has one.
     """
-    if search.factor is not None:
-        least = max(steps, -(-lower.numerator * search.factor // lower.denominator))
-        yield from ((search.factor, rounds) for rounds in range(least, 64 * least + 64))
+    if factor is not None:
+        least = max(steps, -(-lower.numerator * factor // lower.denominator))
+        yield from ((factor, rounds) for rounds in range(least, 64 * least + 64))
         return
-    exact = 0
-    for k in range(1, search.max_chunks // lower.denominator + 1):
-        if k * lower.numerator >= steps:
-            yield k * lower.denominator, k * lower.numerator
-            exact += 1
-            if exact == search.effort.multiples:
-                break
-    chunks = range(1, min(search.max_chunks, search.effort.next_best) + 1)
+    multiples = range(1, max_chunks // lower.denominator + 1)
+    long_enough = (k for k in multiples if k * lower.numerator >= steps)
+    for k in islice(long_enough, effort.multiples):
+        yield k * lower.denominator, k * lower.numerator
     ratios: dict[Fraction, int] = {}
-    for c in chunks:
+    for c in range(1, min(max_chunks, effort.next_best) + 1):
         least = max(steps, -(-lower.numerator * c // lower.denominator))
         for rounds in (least, least + 1, least + 2):
             if Fraction(rounds, c) > lower:
@@ -159,7 +137,6 @@ def realize(
     lower: Fraction,
     worst: Fraction | None,
     meter: Meter,
-    observer: Observer,
 ) -> Realized:
     """The first candidate better than ``worst`` that a solver finds, or else what it can find.
 
@@ -168,25 +145,28 @@ def realize(
     """
     refuted = True
     spaces = search.spaces_at(steps, lower, meter)
-    for chunks, rounds in candidates(search, steps, lower):
+    limits = search.factor, search.max_chunks, search.run.effort
+    for chunks, rounds in candidates(*limits, steps, lower):
         if worst is not None and Fraction(rounds, chunks) >= worst:
             return Realized(None, 0, refuted)
         for i, space in enumerate(spaces):
             if meter.over():
                 return Realized(None, 0, False)
             complete = i == len(spaces) - 1
-            share = meter.part(search.effort.question_share)
+            share = meter.part(search.run.effort.question_share)
             if not complete:
-                share = meter.of(min(share.limit, round(search.effort.invariant_effort * STEPS)))
-            observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
+                share = meter.of(
+                    min(share.limit, round(search.run.effort.invariant_effort * STEPS))
+                )
+            search.run.observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
             question = ExactQuestion(chunks, steps, rounds)
-            answer = search.solver(space, question, share, search.seed, observer, search.effort)
+            answer = search.solver(space, question, share, search.run)
             if answer.verdict is SolverVerdict.YES:
                 return Realized(answer, chunks, refuted)
             proved = answer.verdict is SolverVerdict.NO and space.conclusive and space.refutes
             refuted = refuted and (proved or not complete)
             if complete and answer.verdict is SolverVerdict.UNKNOWN:
-                return _fewest(search, spaces, steps, lower, worst, meter, observer)
+                return _fewest(search, spaces, steps, lower, worst, meter)
     return Realized(None, 0, False)
 
 
@@ -197,14 +177,13 @@ def _fewest(
     lower: Fraction,
     worst: Fraction | None,
     meter: Meter,
-    observer: Observer,
 ) -> Realized:
     """The best of small chunk counts, each with as few rounds as its share of effort finds.
 
     CP-SAT minimises; z3's paper encoding does not, and finds nothing here.
     """
     best = Realized(None, 0, False)
-    counts = search.effort.few_chunks if search.factor is None else (search.factor,)
+    counts = search.run.effort.few_chunks if search.factor is None else (search.factor,)
     for chunks in counts:
         most = 4 * steps + 4 * int(lower * chunks)
         if worst is not None:
@@ -216,10 +195,10 @@ def _fewest(
                 return best
             if most < steps or most < lower * chunks:
                 break  # no fewer are possible
-            observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
+            search.run.observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
             question = ExactQuestion(chunks, steps, most, fewest=True)
-            share = meter.part(search.effort.question_share / 2)
-            answer = search.solver(space, question, share, search.seed, observer, search.effort)
+            share = meter.part(search.run.effort.question_share / 2)
+            answer = search.solver(space, question, share, search.run)
             if answer.verdict is SolverVerdict.YES:
                 value = Fraction(sum(answer.rounds), chunks)
                 if worst is None or value < worst:
@@ -239,12 +218,7 @@ class Frontier:
 
 
 def walk(
-    search: FrontierSearch,
-    numbers: range,
-    meter: Meter,
-    observer: Observer,
-    *,
-    points: int | None = None,
+    search: FrontierSearch, numbers: range, meter: Meter, *, points: int | None = None
 ) -> Frontier:
     """The best point for each number of steps that is better than those before it.
 
@@ -258,7 +232,7 @@ def walk(
         if meter.over():
             gaps.append(f"stopped before schedules of {count(steps, 'step')} were searched")
             break
-        point, lower = point_at(search, steps, worst, meter, observer)
+        point, lower = point_at(search, steps, worst, meter)
         if point is not None:
             found.append(replace(point, step_optimal=point.steps == search.least_steps))
             worst = point.rounds_per_chunk * given
@@ -282,9 +256,7 @@ def first_at_best(search: FrontierSearch, first: int, last: int, meter: Meter) -
     return last
 
 
-def any_point(
-    search: FrontierSearch, numbers: range, meter: Meter, observer: Observer
-) -> Point | None:
+def any_point(search: FrontierSearch, numbers: range, meter: Meter) -> Point | None:
     """Some schedule, its rounds whatever its loads need, with the bound for any number of steps.
 
     Without capacities the question is easy; what it finds is far from good, but runs.
@@ -295,37 +267,24 @@ def any_point(
             return None
         question = ExactQuestion(search.factor or 1, steps, None)
         half = meter.part(0.5)
-        answer = cp_sat.solve(space, question, half, search.seed, observer, search.effort)
+        answer = cp_sat.solve(space, question, half, search.run)
         if answer.verdict is not SolverVerdict.YES:
             continue
         collective = search.collective.split(question.factor)
         found = Schedule.of(search.topology, collective, answer.transfers, casts=answer.casts)
         schedule = prune(found)
-        rounds = rounds_needed(schedule)
-        schedule = replace(schedule, rounds=rounds)
+        schedule = replace(schedule, rounds=rounds_of(schedule))
         point = Point(
             schedule,
             schedule.steps,
-            sum(rounds),
+            sum(schedule.rounds),
             collective.factor,
             search.static / search.collective.factor,
             search.static_certificate,
         )
-        observer.incumbent(point)
+        search.run.observer.incumbent(point)
         return point
     return None
-
-
-def rounds_needed(schedule: Schedule) -> tuple[int, ...]:
-    """The rounds that each step needs for its load on links and shared resources."""
-    topology = schedule.topology
-    grain, per_chunk = topology.round_units()
-    capacity = np.array([int(b / grain) for b in topology.capacities()], np.int64)
-    links, step_of_link, _ = links_used(schedule)
-    load = np.zeros((schedule.steps, len(topology.links)), np.int64)
-    np.add.at(load, (step_of_link, links), per_chunk)
-    loads = load @ topology.usage().T.astype(np.int64)
-    return tuple(max(1, int(r)) for r in (-(-loads // capacity[None, :])).max(axis=1))
 
 
 def point_at(
@@ -333,23 +292,24 @@ def point_at(
     steps: int,
     worst: Fraction | None,
     meter: Meter,
-    observer: Observer,
 ) -> tuple[Point | None, Fraction | None]:
     """The best point of at most S steps, if better than ``worst``; and the proven bound for S."""
-    observer.stage(f"{steps} steps: lower bound")
+    search.run.observer.stage(f"{steps} steps: lower bound")
     flow = search.bound(steps, meter)
     if flow is None:
         return None, None
     lower = max(flow.rounds_per_chunk, search.static)
     if worst is not None and lower >= worst:
         return None, lower
-    found = realize(search, steps, lower, worst, meter, observer)
+    found = realize(search, steps, lower, worst, meter)
     # With the number of chunks given, refuting all fewer rounds is as good as a bound.
     searched = search.factor is not None and found.refuted
     if found.answer is None:
         return None, worst if searched else lower
-    rules = search.spaces[-1]
-    answer = found.answer if rules.names_steps else without_empty_steps(found.answer)
+    pinned = search.spaces[-1].pinned
+    # Steps that a rule names keep their numbers; a send that must be may be redundant.
+    named = any(rule.step is not None for rule in pinned)
+    answer = found.answer if named else without_empty_steps(found.answer)
     schedule = Schedule.of(
         search.topology,
         search.collective.split(found.chunks),
@@ -357,9 +317,9 @@ def point_at(
         rounds=answer.rounds,
         casts=answer.casts,
     )
-    schedule = schedule if rules.demands_sends else prune(schedule)
+    schedule = schedule if any(rule.must for rule in pinned) else prune(schedule)
     point = _with_proof(search, schedule, flow, lower, searched)
-    observer.incumbent(point)
+    search.run.observer.incumbent(point)
     return point, point.bound * search.collective.factor
 
 
@@ -374,7 +334,12 @@ def _with_proof(
         certificate = search.static_certificate
     value = Fraction(sum(rounds), factor)
     if searched and value > bound:
-        bound, certificate = value, search_certificate(flow.steps, sum(rounds), factor, certificate)
+        text = (
+            f"exhaustive search: no schedule of {flow.steps} steps with {factor} chunks takes "
+            f"fewer than {sum(rounds)} rounds (over any number of chunks: {certificate.text})"
+        )
+        data = {"steps": flow.steps, "rounds": sum(rounds), "chunks": factor}
+        bound, certificate = value, Certificate("search", text, data)
     return Point(
         schedule,
         schedule.steps,
@@ -406,7 +371,7 @@ def price_certificate(
     collective as given has ``given`` chunks per unit of the plain one."""
     value = flow.rounds_per_chunk / given
     prices = [
-        [_resource_name(topology, resource), step + 1, str(Fraction(int(price), flow.denominator))]
+        [resource_name(topology, resource), step + 1, str(Fraction(int(price), flow.denominator))]
         for resource, orbit in enumerate(orbits.resource_orbit.tolist())
         for step, price in enumerate(flow.prices[orbit].tolist())
         if price
@@ -426,17 +391,8 @@ def price_certificate(
     return Certificate("lp", text, data)
 
 
-def search_certificate(steps: int, rounds: int, chunks: int, relaxed: Certificate) -> Certificate:
-    """All smaller numbers of rounds at this chunk count were refuted by an exhaustive search."""
-    text = (
-        f"exhaustive search: no schedule of {steps} steps with {chunks} chunks takes "
-        f"fewer than {rounds} rounds (over any number of chunks: {relaxed.text})"
-    )
-    return Certificate("search", text, {"steps": steps, "rounds": rounds, "chunks": chunks})
-
-
-def _resource_name(topology: Topology, resource: int) -> str:
-    """Return the name of a resource: a link by its ends, a shared resource by its name."""
+def resource_name(topology: Topology, resource: int) -> str:
+    """A link by its ends, a shared resource by its name."""
     if resource >= len(topology.links):
         return topology.resources[resource - len(topology.links)].name
     one = topology.links[resource]

@@ -1,8 +1,10 @@
-"""Instance of the decision problem: a schedule of S steps and R rounds, C chunks per unit.
+"""Instance of the decision problem: a schedule of S steps and R rounds, C chunks per unit, under a
+sketch's rules.
 
 The arrays of a solver: the hops that each chunk may take (with the sketch's rules applied), the
 earliest and latest steps, the resources (links, then shared ones) that each hop loads, and the
-(chunk, hop) pairs that a symmetry makes equal.
+(chunk, hop) pairs that a symmetry makes equal. Every rule narrows the space in its own way, so any
+subset of them can be applied: that is how the smallest conflicting set is found.
 """
 
 from __future__ import annotations
@@ -15,11 +17,32 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.hops import Hops
+from weft.dsl.nouns.sketch import (
+    Chunks,
+    FixedSend,
+    MaxDetour,
+    MaxHops,
+    MaxSteps,
+    Measure,
+    OwnFirst,
+    Peers,
+    Phases,
+    Relay,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+    Symmetry,
+)
 from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry import symmetry
 
+from ...base.engine import Observer
+from ...fabric.allowed import chunk_images, hop_lengths, passing
+from ...judge.allowed_pairs import off_relays
+from ...judge.paths import longest_paths
 from .casts import CastOffer, CastSpace, cast_space, invariant_casts
-from .demands import CopyDemand, HopDistances
-from .orbits import classes_under
+from .demands import CopyDemand, HopDistances, classes_under
+from .effort import EXACT_EFFORT, ExactEffort
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +132,6 @@ class Space:
         """True if NO, where it is a proof, is one for schedules with casts of any kind too."""
         return not any(node.multicast for node in self.topology.nodes)
 
-    @property
-    def names_steps(self) -> bool:
-        """True if a rule names a step: steps must then keep their numbers."""
-        return any(rule.step is not None for rule in self.pinned)
-
-    @property
-    def demands_sends(self) -> bool:
-        """True if a rule demands sends, which may be redundant otherwise."""
-        return any(rule.must for rule in self.pinned)
-
     def ends(self) -> tuple[Ints, Ints]:
         """Source and destination rank of every hop."""
         table = np.array([(h.src, h.dst) for h in self.hops.hops], np.int64).reshape(-1, 2)
@@ -127,6 +140,15 @@ class Space:
     def representatives(self) -> list[int]:
         """The first item of every orbit."""
         return [int(i) for i in np.unique(self.item_orbit, return_index=True)[1]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactRun:
+    """What all questions of one search share: the seed, who listens, and the limits."""
+
+    seed: int
+    observer: Observer
+    effort: ExactEffort = EXACT_EFFORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,25 +219,19 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         ValueError: an image takes a demand or a hop nowhere (not an automorphism of the problem).
     """
     hop_at = {h.route: i for i, h in enumerate(space.hops.hops)}
-    queue: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
-    for i in range(space.items):
-        queue.setdefault((space.sources[i], space.targets[i]), []).append(i)
-    count = len(space.hops.hops)
+    count, ranks = len(space.hops.hops), np.arange(space.topology.ranks)
+    holds, wants = (
+        np.array([np.isin(ranks, ends) for ends in side]).reshape(-1, len(ranks))
+        for side in (space.sources, space.targets)
+    )
     item_images, pair_images = [], []
     for nodes, links in images:
         hop_image = [hop_at.get(tuple(links[i] for i in h.route), -1) for h in space.hops.hops]
-        item_image = [-1] * space.items
-        for (sources, targets), members in queue.items():
-            moved = (
-                tuple(sorted(nodes[r] for r in sources)),
-                tuple(sorted(nodes[r] for r in targets)),
-            )
-            for a, b in zip(members, queue.get(moved, ()), strict=False):
-                item_image[a] = b
-        if min(item_image) < 0 or min(hop_image) < 0:
+        item_image = chunk_images(holds, wants, np.array(nodes[: len(ranks)]))
+        if item_image is None or min(hop_image) < 0:
             raise ValueError("the permutation does not map the problem to itself")
-        item_images.append(item_image)
-        pair = np.asarray(item_image)[:, None] * count + np.asarray(hop_image)[None, :]
+        item_images.append(item_image.tolist())
+        pair = item_image[:, None] * count + np.asarray(hop_image)[None, :]
         pair_images.append(pair.ravel().tolist())
     pair_class = classes_under(space.items * count, pair_images)
     return replace(
@@ -223,15 +239,11 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         item_orbit=classes_under(space.items, item_images),
         pair_class=pair_class,
         # What is forbidden for one member of a class is forbidden for all.
-        allowed=_whole_classes(space.allowed, pair_class),
+        allowed=~np.isin(pair_class, pair_class[~space.allowed.ravel()]).reshape(
+            space.allowed.shape
+        ),
         casts=invariant_casts(space.casts, item_images, images),
     )
-
-
-def _whole_classes(allowed: Bools, classes: Ints) -> Bools:
-    bad = np.zeros(int(classes.max(initial=-1)) + 1, bool)
-    bad[classes[~allowed.ravel()]] = True
-    return ~bad[classes].reshape(allowed.shape)
 
 
 def possible(space: Space, item: int, step: int, steps: int) -> Ints:
@@ -245,3 +257,100 @@ def possible(space: Space, item: int, step: int, steps: int) -> Ints:
     early = space.tail[item][src] <= step - 1
     new = ~np.isin(dst, space.sources[item])
     return np.flatnonzero(space.allowed[item] & early & late & new)
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+
+NOT_IN_THE_PAPER = (FixedSend, MaxDetour, MaxHops, SwitchPolicy, Symmetry)
+
+
+def refusal(sketch: Sketch, solver: str) -> str | None:
+    """Return the reason why the engine cannot obey a sketch; None if it can."""
+    for rule in sketch.rules:
+        if isinstance(rule, OwnFirst) or (isinstance(rule, Relay) and rule.own_first):
+            return f"exact has no order inside a step: it cannot obey {rule.label!r} (own first)"
+        if isinstance(rule, Phases):
+            return f"exact knows steps and no phases: it cannot obey {rule.label!r}"
+        if solver == "z3" and isinstance(rule, NOT_IN_THE_PAPER):
+            return f"the paper's encoding has no words for {rule.label!r}; solver=cp-sat has"
+    return None
+
+
+def fixed_factor(rules: Sequence[Rule]) -> int | None:
+    """The number of chunks that a rule demands, if any; the first such rule counts."""
+    return next((r.count for r in rules if isinstance(r, Chunks)), None)
+
+
+def step_limit(rules: Sequence[Rule]) -> int | None:
+    """The least number of steps that a rule allows at most."""
+    return min((r.count for r in rules if isinstance(r, MaxSteps)), default=None)
+
+
+def last_named_step(rules: Sequence[Rule]) -> int:
+    """The last step that a fixed send names; a schedule needs at least that many."""
+    return max((r.step or 0 for r in rules if isinstance(r, FixedSend) and r.must), default=0)
+
+
+def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
+    """Return the space restricted to schedules that obey all of ``rules``."""
+    sketch, (src, dst) = Sketch("", tuple(rules)), space.ends()
+    allowed = space.allowed & [sketch.allows(hop) for hop in space.hops.hops]
+    for item, sources in enumerate(space.sources if sketch.of(Relay) else ()):
+        starts = np.isin(np.arange(space.topology.ranks), sources)
+        allowed[item] &= ~off_relays(space.topology, sketch, starts)[src, dst]
+    narrowed = replace(
+        space,
+        allowed=allowed,
+        pinned=tuple(_pin(space, r) for r in rules if isinstance(r, FixedSend)),
+        peers=tuple(p for r in rules if isinstance(r, SwitchPolicy) for p in _peers(space, r)),
+        limits=tuple(_path_limit(space, r) for r in rules if isinstance(r, MaxHops | MaxDetour)),
+    )
+    images = [_images(space, r) for r in rules if isinstance(r, Symmetry)]
+    return with_symmetry(narrowed, images) if images else narrowed
+
+
+def unused_links(space: Space) -> tuple[int, ...]:
+    """Return the links that no chunk may use."""
+    open_hops = np.flatnonzero(space.allowed.any(axis=0)).tolist()
+    used = {i for hop in open_hops for i in space.hops.hops[hop].route}
+    return tuple(i for i in range(len(space.topology.links)) if i not in used)
+
+
+def _path_limit(space: Space, rule: MaxHops | MaxDetour) -> PathLimit:
+    if isinstance(rule, MaxHops):
+        most = np.full((space.topology.ranks, space.topology.ranks), rule.count, np.int64)
+    else:
+        most = longest_paths(space.topology, rule)
+    measure = rule.measure if isinstance(rule, MaxDetour) else Measure.HOPS
+    routes = [hop.route for hop in space.hops.hops]
+    # Of several copies the nearest is what counts.
+    nearest = [most[list(sources)].min(axis=0) for sources in space.sources]
+    return PathLimit(hop_lengths(space.topology, routes, measure), np.array(nearest, np.int64))
+
+
+def _pin(space: Space, rule: FixedSend) -> Pinned:
+    chunks = tuple(
+        chunk
+        for chunk, sources, targets in zip(
+            space.chunk_of, space.sources, space.targets, strict=True
+        )
+        if rule.owner in sources and (rule.target is None or rule.target in targets)
+    )
+    hops = tuple(i for i, h in enumerate(space.hops.hops) if (h.src, h.dst) == rule.pair)
+    return Pinned(chunks, rule.piece, hops, rule.step, rule.must)
+
+
+def _peers(space: Space, rule: SwitchPolicy) -> list[PeerLimit]:
+    through = passing(space.topology, [hop.route for hop in space.hops.hops], rule.switch)
+    hops = tuple(np.flatnonzero(through).tolist())
+    if rule.limit is not None:
+        return [PeerLimit(hops, rule.limit)]
+    return [PeerLimit(hops, None)] if rule.peers is Peers.FEW else []
+
+
+def _images(space: Space, rule: Symmetry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    image = symmetry.extend(space.topology, rule.image)
+    if image is None:
+        raise ValueError(f"{rule.label}: no symmetry of {space.topology.name}")
+    return image, symmetry.link_image(space.topology, image)

@@ -17,23 +17,14 @@ import numpy as np
 
 from weft.dsl.nouns.schedule import Transfer
 
-from ...base.engine import Observer
 from ...base.meter import Meter
 from ...solvers import smt
 from ...solvers.pool import Listener
-from .effort import EXACT_EFFORT, ExactEffort
-from .instance import ExactQuestion, Space
+from .instance import ExactQuestion, ExactRun, Space
 from .realize import Realization, SolverVerdict
 
 
-def solve(
-    space: Space,
-    question: ExactQuestion,
-    meter: Meter,
-    seed: int,
-    observer: Observer,
-    effort: ExactEffort = EXACT_EFFORT,
-) -> Realization:
+def solve(space: Space, question: ExactQuestion, meter: Meter, run: ExactRun) -> Realization:
     """Answer one question with z3.
 
     The encoding decides, it does not minimise; and it knows no symmetry, no fixed sends, no
@@ -45,8 +36,8 @@ def solve(
     if meter.over() or question.fewest:
         return Realization(SolverVerdict.UNKNOWN)
     model = _Paper(space, question)
-    listener = Listener(observer.cancelled, observer.stage)
-    answer = smt.solve(model.text, steps=meter.left, seed=seed, listener=listener)
+    listener = Listener(run.observer.cancelled, run.observer.stage)
+    answer = smt.solve(model.text, steps=meter.left, seed=run.seed, listener=listener)
     meter.spend(answer.steps)
     if answer.verdict is smt.SmtVerdict.UNSAT:
         return Realization(SolverVerdict.NO)
@@ -57,8 +48,6 @@ def solve(
 
 
 class _Paper:
-    """The encoding in SMT-LIB's language."""
-
     def __init__(self, space: Space, question: ExactQuestion) -> None:
         self.space, self.question = space, question
         self.lines: list[str] = []
@@ -71,7 +60,6 @@ class _Paper:
 
     @property
     def text(self) -> str:
-        """All declarations and assertions."""
         return "\n".join(self.lines)
 
     def _require(self, rule: str) -> None:
@@ -120,7 +108,6 @@ class _Paper:
                     self._require(f"(=> (= rounds{t - 1} {r}) {most})")
 
     def read(self, values: Mapping[str, int]) -> Realization:
-        """Turn an answer into transfers."""
         space, factor = self.space, self.question.factor
         transfers = []
         for chunk, hops in self.hops_of.items():

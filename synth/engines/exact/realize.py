@@ -8,8 +8,15 @@
 
 (Cai et al., "Synthesizing Optimal Collective Algorithms", PPoPP'21, solved there with integer
 times in z3; see :mod:`.paper`.) Pairs that a symmetry makes equal share one variable, and only
-one item of each orbit has constraints. Where switches copy, casts bring chunks too
-(:mod:`.cast_model`).
+one item of each orbit has constraints. Where switches copy, casts bring chunks
+too (:class:`CastVariables`): ``issued[item, piece, offer, step]``: the offer's issuer copies in
+this step; ``reached[item, piece, branch, step]``: a rank gets the copy. In every step
+
+    reached <= issued,    Σ reached >= least · issued,    both load the links of their own
+
+An offer that is used whole has no ``reached``. A rank whose own copy crosses the switch does
+nothing else with a piece in the step of its cast: turned round it stores a sum, beside which
+nothing can be added to what it holds.
 
 CP-SAT races subsolvers. Feasibility jump finds most satisfiable points within milliseconds (a
 lone worker does not run it: 50 times slower), clause learning refutes the others. The race is
@@ -30,14 +37,12 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.schedule import Transfer
 
-from ...base.engine import Observer
 from ...base.meter import STEPS, Meter
 from ...solvers import cp_sat
-from ...solvers.cp_sat import CpModel
+from ...solvers.cp_sat import CpModel, Term
 from ...solvers.pool import Listener
-from .cast_model import CastVariables
-from .effort import EXACT_EFFORT, ExactEffort
-from .instance import ExactQuestion, PathLimit, Space, possible
+from .casts import CastOffer
+from .instance import ExactQuestion, ExactRun, PathLimit, Space, possible
 
 SUBSOLVERS = ("fj*", "no_lp", "fs_random*")
 
@@ -62,12 +67,10 @@ class Realization:
 
 
 Key = tuple[int, int, int]
-"""(class of the (item, hop) pair, piece, step)."""
+"""(class of the (item, hop), (item, offer) or (item, branch) pair, piece, step)."""
 
 
 class _CpSatModel:
-    """The CP-SAT model of one question; one method per family of constraints."""
-
     def __init__(self, space: Space, question: ExactQuestion) -> None:
         self.space, self.question = space, question
         self.model = CpModel()
@@ -162,8 +165,7 @@ class _CpSatModel:
         # Resources of one orbit carry the same load: the first stands for all. Identical ones too.
         seen: set[bytes] = set()
         for resource in range(len(space.capacity)):
-            hops = np.flatnonzero(space.loads[resource])
-            counts = self._load_of(resource, hops)
+            counts = _by_class(self.classes, space.loads[resource])
             of_casts = self.casts.loads_of(resource)
             signature = counts.tobytes() + int(space.capacity[resource]).to_bytes(8, "little")
             signature += b"".join(load.tobytes() for load in of_casts)
@@ -183,15 +185,6 @@ class _CpSatModel:
                     room = (self.rounds[step - 1], -int(space.capacity[resource]))
                     total = [(v, k * space.per_chunk) for v, k in load]
                     self.model.linear([*total, room], most=0)
-
-    def _load_of(self, resource: int, hops: Ints) -> Ints:
-        """Return the load of a resource by each class of (item, hop) pairs."""
-        weights = np.repeat(self.space.loads[resource, hops][None, :], self.space.items, axis=0)
-        return np.bincount(
-            self.classes[:, hops].ravel(),
-            weights=weights.ravel(),
-            minlength=int(self.space.pair_class.max(initial=-1)) + 1,
-        ).astype(np.int64)
 
     def _pin_sends(self) -> None:
         """Sends that must, or must not, happen."""
@@ -253,26 +246,19 @@ class _CpSatModel:
         return to_minimise
 
 
-def solve(
-    space: Space,
-    question: ExactQuestion,
-    meter: Meter,
-    seed: int,
-    observer: Observer,
-    effort: ExactEffort = EXACT_EFFORT,
-) -> Realization:
+def solve(space: Space, question: ExactQuestion, meter: Meter, run: ExactRun) -> Realization:
     """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
     ways = len(space.hops.hops) + len(space.casts.offers) + len(space.casts.branches)
     sends = space.items * ways * question.steps * question.factor
     # A model has a term or more per send: to write one takes effort that smaller ones would need.
-    if sends > effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
+    if sends > run.effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
         return Realization(SolverVerdict.UNKNOWN)
     built = _CpSatModel(space, question)
     steps = meter.left
     if built.peers_used and not question.fewest:
         built.model.minimize(sum_of(built.peers_used))
-        steps = min(steps, round(effort.peers_effort * STEPS))
-    return answered(built.model, partial(_read, built), SUBSOLVERS, steps, seed, meter, observer)
+        steps = min(steps, round(run.effort.peers_effort * STEPS))
+    return answered(built.model, partial(_read, built), SUBSOLVERS, steps, meter, run)
 
 
 def answered(
@@ -280,18 +266,17 @@ def answered(
     read: Callable[[Sequence[int]], Realization],
     race: Sequence[str],
     steps: int,
-    seed: int,
     meter: Meter,
-    observer: Observer,
+    run: ExactRun,
 ) -> Realization:
     """Return what CP-SAT finds out of a model in so many steps; ``read``: what values say;
     ``race``: its subsolvers."""
     answer = cp_sat.solve(
         model,
         steps=steps,
-        seed=seed,
+        seed=run.seed,
         race=race,
-        listener=Listener(observer.cancelled, observer.stage),
+        listener=Listener(run.observer.cancelled, run.observer.stage),
     )
     meter.spend(answer.steps)
     if answer.verdict is cp_sat.CpVerdict.INFEASIBLE:
@@ -334,3 +319,154 @@ def _read(built: _CpSatModel, values: Sequence[int]) -> Realization:
             transfers.append(Transfer(chunk, h.src, h.dst, h.route, step - 1))
     rounds = tuple(values[r] for r in built.rounds or ())
     return Realization(SolverVerdict.YES, tuple(transfers), rounds, built.casts.read(values))
+
+
+# --- cast_model ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleCast:
+    """A cast of one piece in one step: who gets it, with the variable of each arrival."""
+
+    offer: CastOffer
+    issued: int
+    reached: tuple[tuple[int, int], ...]
+
+    @property
+    def issuer(self) -> int:
+        """Return the rank that sends."""
+        return self.offer.issuer
+
+
+class CastVariables:
+    """The variables of all casts of a model."""
+
+    def __init__(self, model: CpModel, space: Space, question: ExactQuestion) -> None:
+        self.model, self.space, self.question = model, space, question
+        self.issued: dict[Key, int] = {}
+        self.reached: dict[Key, int] = {}
+        offers = space.casts.offers
+        self.branches = [space.casts.branches_of(i) for i in range(len(offers))]
+
+    def create(self, item: int) -> None:
+        """Make the variables of an item."""
+        casts = self.space.casts
+        for step in range(1, self.question.steps + 1):
+            for offer, branches in self._useful(item, step):
+                for piece in range(self.question.factor):
+                    self._variable(self.issued, (int(casts.issued[item, offer]), piece, step))
+                    for j in branches:
+                        self._variable(self.reached, (int(casts.reached[item, j]), piece, step))
+
+    def _variable(self, of: dict[Key, int], key: Key) -> None:
+        if key not in of:
+            of[key] = self.model.boolean()
+
+    def _useful(self, item: int, step: int) -> list[tuple[int, list[int]]]:
+        """Offers that an item may use in a step, with the branches that bring it something."""
+        space, casts, left = self.space, self.space.casts, self.question.steps - step
+        sources = space.sources[item]
+        found: list[tuple[int, list[int]]] = []
+        for i, one in enumerate(casts.offers):
+            if space.tail[item][one.issuer] > step - 1:
+                continue
+            if one.whole:
+                if all(v not in sources for v, _ in one.branches):
+                    found.append((i, []))
+                continue
+            ranks = [(j, casts.branches[j][1]) for j in self.branches[i]]
+            good = [j for j, v in ranks if v not in sources and space.head[item][v] <= left]
+            if len(good) >= one.least:
+                found.append((i, good))
+        return found
+
+    def of(
+        self, item: int, piece: int, step: int, leaving: dict[int, list[int]]
+    ) -> list[PossibleCast]:
+        """Return the casts that a piece of an item may use in a step, and require what makes them
+        casts; ``leaving``: what each rank sends of the piece in this step besides."""
+        found = self._possible(item, piece, step)
+        for one in found:
+            leaving.setdefault(one.issuer, []).append(one.issued)
+        for one in found:
+            self._require(one, [x for x in leaving[one.issuer] if x != one.issued])
+        return found
+
+    def _possible(self, item: int, piece: int, step: int) -> list[PossibleCast]:
+        casts, found = self.space.casts, []
+        for i, branches in self._useful(item, step):
+            one = casts.offers[i]
+            issued = self.issued[int(casts.issued[item, i]), piece, step]
+            reached = [
+                (casts.branches[j][1], self.reached[int(casts.reached[item, j]), piece, step])
+                for j in branches
+            ]
+            if one.whole:
+                reached = [(v, issued) for v, _ in one.branches]
+            found.append(PossibleCast(one, issued, tuple(reached)))
+        return found
+
+    def _require(self, one: PossibleCast, others: Sequence[int]) -> None:
+        if not one.offer.whole:
+            for _, arrival in one.reached:
+                self.model.implies(arrival, one.issued)
+            copies = [(arrival, 1) for _, arrival in one.reached]
+            self.model.linear([*copies, (one.issued, -one.offer.least)], least=0)
+        if one.offer.back:
+            for send in others:
+                self.model.implies(one.issued, ~send)
+
+    # --- loads ------------------------------------------------------------------------------------
+
+    def loads_of(self, resource: int) -> tuple[Ints, Ints]:
+        """Return the copies on a resource by each class of ``issued`` and of ``reached``."""
+        casts = self.space.casts
+        return (
+            _by_class(casts.issued, casts.always[resource]),
+            _by_class(casts.reached, casts.own[resource]),
+        )
+
+    def loads_in(self, loads: tuple[Ints, Ints], step: int) -> list[Term]:
+        """Return the terms of one step."""
+        return [
+            (of[key], int(load[c]))
+            for load, of in zip(loads, (self.issued, self.reached), strict=True)
+            for c in np.flatnonzero(load).tolist()
+            for piece in range(self.question.factor)
+            if (key := (c, piece, step)) in of
+        ]
+
+    # --- the answer -------------------------------------------------------------------------------
+
+    def read(self, values: Sequence[int]) -> tuple[Cast, ...]:
+        """Return the casts of a solution."""
+        space, factor, found = self.space, self.question.factor, []
+        for (c, piece, step), variable in self.issued.items():
+            if not values[variable]:
+                continue
+            for item, i in np.argwhere(space.casts.issued == c).tolist():
+                one = space.casts.offers[i]
+                chunk = space.chunk_of[item] * factor + piece
+                found.append(one.cast(chunk, self._got(values, item, i, piece, step), step - 1))
+        return tuple(found)
+
+    def _got(
+        self, values: Sequence[int], item: int, offer: int, piece: int, step: int
+    ) -> list[int]:
+        casts, one = self.space.casts, self.space.casts.offers[offer]
+        if one.whole:
+            return [v for v, _ in one.branches]
+        got = []
+        for j in self.branches[offer]:
+            variable = self.reached.get((int(casts.reached[item, j]), piece, step))
+            if variable is not None and values[variable]:
+                got.append(casts.branches[j][1])
+        return got
+
+
+def _by_class(classes: Ints, loads: Ints) -> Ints:
+    """Return the sum of loads over the members of each class; ``loads`` are those of a column."""
+    weights = np.broadcast_to(loads, classes.shape)
+    size = int(classes.max(initial=-1)) + 1
+    found = np.bincount(classes.ravel(), weights=weights.ravel(), minlength=size)
+    return found.astype(np.int64)

@@ -7,57 +7,167 @@ simulation of its orbits. For small messages, trees of least latency are candida
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import field, replace
-from fractions import Fraction
 from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
-from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
 from weft.dsl.symmetry.orbits import orbits_of
 
+from ...base.effort import Effort, setting, share
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meets import meets
 from ...base.meter import Meter
+from ...bounds import bounds
 from ...bounds.switch_gain import beyond_transfers
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
+from ...joint.carried import carried_columns
+from ...joint.union import has_union, joint_union, union_carriers
 from ...judge.allowed_pairs import orbits_for, same_for_all
+from ...time.schedule_tables import prepare
 from ...time.schedule_time import simulate
-from .casts.forwarding import OnMachine, forwarding, outcome_on_machine
-from .casts.search import cast_points, casts_help
-from .effort import PACKING_EFFORT, PackingEffort
+from ...time.slices import doubled
+from .casts.search import (
+    CastEffort,
+    OnMachine,
+    cast_points,
+    casts_help,
+    outcome_on_machine,
+)
 from .hosts.hosts import pack_hosts
-from .order.order_search import OrderLimits, Planned, quickest, summary
-from .order.plan import PackingPlan
-from .order.plan_low_load import low_load_packing
-from .order.plan_quick import Automorphisms, quick_packing
-from .order.plan_quotient import PlanQuotient, unfolded
+from .hosts.search import HOST_EFFORT, HostEffort
+from .order.order_search import ORDER_EFFORT, OrderEffort, OrderLimits, Planned, quickest, summary
+from .order.plan import PackingPlan, PlanQuotient, unfolded
+from .order.plan_quick import low_load_packing, quick_packing
 from .paths.matching import in_rounds
+from .paths.net import PATH_EFFORT, PathEffort
 from .paths.paths import pack_paths
 from .trees.demands import moves_pairs, pairs_of
-from .trees.model import Packing, tree_depth
-from .trees.peers import peers_of
-from .trees.task import Under
+from .trees.machine import TREE_EFFORT, TREES, TreeEffort, Under, peers_of
+from .trees.model import Packing, point_of, tree_depth
 from .trees.trees import pack
-from .unions import packs_union, union_outcome
 
-TREES = frozenset(
-    {
-        Kind.BROADCAST,
-        Kind.REDUCE,
-        Kind.MULTIROOT_BROADCAST,
-        Kind.ALLGATHER,
-        Kind.REDUCE_SCATTER,
-        Kind.ALLREDUCE,
-    }
-)
-"""Collectives that are packed as trees; pairwise collectives are packed as paths."""
+UNION_EFFORT = CastEffort(most_jobs=600_000, most_segments=256)
+"""Limits of the search for the number of slices of unions."""
+
+
+def packs_union(problem: Problem) -> bool:
+    """Return True if a problem is a union, and not of flows of equal chunks, which are paths."""
+    collective = problem.collective
+    if collective.kind is not Kind.CUSTOM or problem.sketch is not None:
+        return False
+    if collective.factor != 1 or (not collective.sizes and moves_pairs(collective)):
+        return False
+    return has_union(problem.topology, collective)
+
+
+def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outcome:
+    """Return the trees and paths of the joint solution, in as many slices as each size needs.
+
+    Raises:
+        UserError: a rank is not reached.
+    """
+    topology, collective = problem.topology, problem.collective
+    found = joint_union(topology, collective)
+    assert found is not None, "else it was refused"
+    shares, columns = carried_columns(union_carriers(topology, found))
+    plain = Schedule.from_columns(topology, collective.cut_further(shares), *columns)
+    meter.spend(2 * len(plain))
+    tables, points = prepare(plain), list[Point]()
+    most = min(UNION_EFFORT.most_segments, UNION_EFFORT.most_jobs // max(1, len(plain)))
+
+    def time(segments: int) -> float:
+        meter.spend(2 * len(plain) * segments)
+        return tables.time(size, segments=segments)
+
+    for size in sizes if problem.objective is not Objective.BANDWIDTH else sizes[:1]:
+        if points and meter.over():
+            break
+        us, segments = min(doubled(time, most, UNION_EFFORT.worse))
+        point = _union_point(problem, replace(plain, segments=segments), size, us)
+        points.append(point)
+    best = list({point.schedule.segments: point for point in reversed(points)}.values())[::-1]
+    met = problem.objective is Objective.BANDWIDTH and best[0].optimal
+    status = Status.OPTIMAL if met else Status.FEASIBLE
+    return Outcome(status, tuple(best), (best[0].words,))
+
+
+def _union_point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:
+    topology, collective = problem.topology, problem.collective
+    found, rate = bounds(topology, collective), us_per_byte(schedule)
+    above = float(rate / found.us_per_byte - 1) if found.us_per_byte else 0.0
+    words = (
+        f"trees and paths of the joint solution, {above:.2%} above the bound on the rate: "
+        f"{len(schedule)} transfers, {schedule.segments} slices, {us:.4g} µs at "
+        f"{format_bytes(size)}"
+    )
+    return point_of(
+        schedule, collective.plain(), rate, found.us_per_byte, found.certificate, size, words
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PackingEffort(Effort):
+    """Limits of the search; its parts have their own."""
+
+    trees: TreeEffort = TREE_EFFORT
+    paths: PathEffort = PATH_EFFORT
+    hosts: HostEffort = HOST_EFFORT
+    order: OrderEffort = ORDER_EFFORT
+    sizes: tuple[int, ...] = setting(
+        (1 << 30, 1 << 25, 1 << 20, 1 << 16, 1 << 10),
+        "message sizes in bytes that the objective frontier looks at, the largest first",
+    )
+    packing_share: float = share(
+        0.5,
+        "part of the work for packings; the rest is for orders",
+    )
+    low_share: float = share(0.5, "part of the rest in which trees that load little are grown")
+    order_least: float = share(
+        0.25,
+        "part of the work that orders get in any case: a packing in one slice is far from its rate",
+    )
+    same: float = setting(
+        1.01,
+        "a schedule within this many times a size's best makes another one needless",
+    )
+    most_unfolded: int = setting(
+        20_000,
+        "transfers up to which a packing is looked at without its symmetry",
+    )
+    most_low_load: int = setting(6_000, "ranks², up to which trees that load little are grown")
+    low_load_rounds: int = setting(
+        24, "rounds in which such trees are torn up and grown again, with ever steeper prices"
+    )
+    few: int = setting(32, "ranks up to which trees that load little need no symmetry")
+    many: int = setting(
+        256,
+        "machines of more ranks with fewer than alike symmetries are packed as hosts times "
+        "fabric first",
+    )
+    alike: int = setting(16, "symmetries below which these machines have few")
+    little: float = setting(
+        0.02,
+        "part of the bound's rate that hosts times fabric may lose before the whole machine is "
+        "packed, too",
+    )
+    too_many: int = setting(768, "ranks that are not alike: to pack the whole takes minutes")
+    most_quick: int = setting(
+        300_000,
+        "ranks · representatives up to which trees of least latency are built",
+    )
+
+
+PACKING_EFFORT = PackingEffort()
+"""Default limits."""
+
 
 _SEGMENTS = 1 << 16  # as many as schedule files may have
 _LARGEST = 10**7  # of an option; loops over them hold a word for each
@@ -106,16 +216,17 @@ class Packer:
             most = _SEGMENTS if option == "segments" else _LARGEST
             if not 0 <= getattr(self, option) <= most:
                 raise UserError(f"packing: {option} is {getattr(self, option)}", hint=f"0 … {most}")
-        limit = next(iter(self._limits()), None)
-        if self.boxes and limit:
+        if self.boxes and self.limit:
             raise UserError(
-                f"packing: trees over boxes times trees inside them keep no limit of {limit}",
-                hint=f"leave out {limit}, or boxes=true",
+                f"packing: trees over boxes times trees inside them keep no limit of {self.limit}",
+                hint=f"leave out {self.limit}, or boxes=true",
             )
 
-    def _limits(self) -> list[str]:
-        """The options that limit trees and are given."""
-        return [name for name in ("trees", "height", "peers") if getattr(self, name)]
+    @property
+    def limit(self) -> str | None:
+        """The first option that limits trees and is given."""
+        given = (name for name in ("trees", "height", "peers") if getattr(self, name))
+        return next(given, None)
 
     @classmethod
     def availability(cls) -> str | None:
@@ -130,8 +241,8 @@ class Packer:
         if collective.ranks < 2:
             return "nothing has to move: every rank holds already what it wants"
         if packs_union(problem):
-            limit = next(iter(self._limits()), None)
-            return f"the option {limit} is for one collective, not for several" if limit else None
+            several = f"the option {self.limit} is for one collective, not for several"
+            return several if self.limit else None
         if collective.local_reduce or collective.factor != 1 or collective.sizes:
             return "packings cut chunks themselves; these are cut already"
         if collective.kind in TREES:
@@ -139,8 +250,7 @@ class Packer:
         if moves_pairs(collective):
             if not len(pairs_of(collective)):
                 return "nothing has to move: every rank holds already what it wants"
-            limit = next(iter(self._limits()), None)
-            return f"the option {limit} is for trees, not for paths" if limit else None
+            return f"the option {self.limit} is for trees, not for paths" if self.limit else None
         what = collective.name or collective.kind
         return f"{what} is neither made of trees from one to all nor of paths from one to one"
 
@@ -154,257 +264,230 @@ class Packer:
         if packs_union(problem):
             observer.stage("packing")
             return union_outcome(problem, sizes_of(problem, self.effort.sizes), meter)
-        with_casts = self._with_casts(problem, meter, observer)
-        if not with_casts:
-            return self._transfers(problem, budget, observer, meter)
-        if not _need_no_transfers(problem, with_casts):
+        casts: list[Point] = []
+        if not (self.limit or self.boxes) and casts_help(problem):
+            # Packings without casts get as much work as where switches only forward.
+            observer.stage("casts")
+            before = meter.done
+            casts = cast_points(problem, sizes_of(problem, self.effort.sizes), meter)
+            meter.came_on_top(before)
+            for point in casts:
+                observer.incumbent(point)
+        if not casts:
+            return _TransferSearch(self, problem, budget, observer, meter).outcome()
+        # If a schedule with casts beats the bound of all without, none of those is searched for.
+        best = min(simulate(p.schedule, problem.bytes or 1).time_us for p in casts)
+        if not beyond_transfers(problem, best):
             watch = OnMachine(problem, observer)
-            plain = self._transfers(forwarding(problem), budget, watch, meter)
-            if plain.points:
-                return _joined(problem, outcome_on_machine(problem, plain), with_casts)
-        return Outcome(Status.FEASIBLE, tuple(with_casts), (with_casts[0].words,))
+            plain = replace(problem, topology=problem.topology.without_capabilities())
+            found = _TransferSearch(self, plain, budget, watch, meter).outcome()
+            if found.points:
+                return _joined(problem, outcome_on_machine(problem, found), casts)
+        return Outcome(Status.FEASIBLE, tuple(casts), (casts[0].words,))
 
-    def _transfers(
-        self, problem: Problem, budget: Budget, observer: Observer, meter: Meter
-    ) -> Outcome:
-        """Packings of transfers, each in the order that is quickest at a size.
+
+@dataclass(frozen=True, eq=False)
+class _TransferSearch:
+    """The search for schedules of transfers: packings, each in the order quickest at a size."""
+
+    packer: Packer
+    problem: Problem
+    budget: Budget
+    observer: Observer
+    meter: Meter
+
+    @property
+    def effort(self) -> PackingEffort:
+        return self.packer.effort
+
+    @property
+    def by_rate(self) -> bool:
+        """True if only the rate counts."""
+        return self.problem.objective is Objective.BANDWIDTH
+
+    def outcome(self) -> Outcome:
+        """The points, and what is to be said of them.
 
         Raises:
             UserError: grains that are too few.
         """
-        packers = meter.part(self.effort.packing_share)
-        observer.stage("packing")
-        packings = self._packings(problem, budget, observer, packers)
+        packers = self.meter.part(self.effort.packing_share)
+        self.observer.stage("packing")
+        packings = self._packings(packers)
         if not packings:
             return Outcome(Status.NOTHING, (), ("the budget ended before the first packing",))
-        if problem.objective is Objective.BANDWIDTH:
+        if self.by_rate:
             least = min(p.us_per_byte for p in packings)
             packings = [p for p in packings if p.us_per_byte == least]
-        quotients = [self._quotient(p, meter) for p in packings]
-        if problem.sketch is None and self._contended(problem, quotients):
-            # First, so that it is tried before those that it is to beat.
-            low = low_load_packing(
-                self._without_symmetry(packings[0]),
-                self.effort.low_load_rounds,
-                meter.part(self.effort.low_share),
-            )
-            quotients = [*([] if low is None else [self._quotient(low, meter)]), *quotients]
-        settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
-        quotients = [*([] if settled is None else [self._quotient(settled, meter)]), *quotients]
+        kept, points = self._planned(self._quotients(packings))
+        told = [point.words for point in points]
+        used = [one.quotient.plan.packing for one in kept]
+        told += dict.fromkeys(packing.remark for packing in used if packing.remark)
+        if self.packer.peers:
+            most = max(map(peers_of, used))
+            told.append(f"{most} peers of a rank at most, {self.packer.peers} allowed")
+        if self.meter.cut or self.meter.stopped():
+            told.append(f"stopped before all {'trees' if packers.cut else 'orders'} were tried")
+        status = Status.OPTIMAL if self._meets_bound(kept[0], points[0]) else Status.FEASIBLE
+        return Outcome(status, tuple(points), tuple(told))
+
+    def _planned(self, quotients: Sequence[PlanQuotient]) -> tuple[list[Planned], list[Point]]:
+        """The quickest plan for each size, unless that of another size is as good."""
         trial = OrderLimits(
-            meter.of(max(meter.left, round(self.effort.order_least * meter.limit))),
-            segments=self.segments,
-            seed=budget.seed,
+            self.meter.of(max(self.meter.left, round(self.effort.order_least * self.meter.limit))),
+            segments=self.packer.segments,
+            seed=self.budget.seed,
             effort=self.effort.order,
         )
-        observer.stage("order")
+        self.observer.stage("order")
         points: list[Point] = []
         kept: list[Planned] = []
-        for size in sizes_of(problem, self.effort.sizes):
+        for size in sizes_of(self.problem, self.effort.sizes):
             if kept and trial.over():
                 break
             found = quickest(quotients, size, trial)
             most = self.effort.same * found.time_us
-            enough = [i for i, p in enumerate(kept) if _time(p, size) <= most]
-            if enough:
-                points[enough[0]] = _good_at(points[enough[0]], size)
+            enough = next((i for i, p in enumerate(kept) if p.us_at(size) <= most), None)
+            if enough is not None:
+                sizes = {*points[enough].sizes, size}
+                points[enough] = replace(points[enough], sizes=tuple(sorted(sizes)))
                 continue
             kept.append(found)
-            points.append(_good_at(_point(found), size))
-            meter.spend(STEPS_PER_TRANSFER * found.quotient.plan.transfers)
-            observer.incumbent(points[-1])
-        return self._outcome(problem, kept, points, meter, packers)
+            points.append(_point(found, size))
+            self.meter.spend(STEPS_PER_TRANSFER * found.quotient.plan.transfers)
+            self.observer.incumbent(points[-1])
+        return kept, points
 
-    def _with_casts(self, problem: Problem, meter: Meter, observer: Observer) -> list[Point]:
-        """Return schedules in which switches copy and sum, where they can; no limit applies.
+    def _quotients(self, packings: Sequence[Packing]) -> list[PlanQuotient]:
+        """The packings ready to be run, those first that others are to beat: messages in rounds,
+        then trees that load little, where transfers contend at several rows."""
+        found = [self._quotient(p) for p in packings]
+        problem, effort, best = self.problem, self.effort, packings[0]
+        if problem.sketch is not None:
+            return found
+        ranks = problem.topology.ranks
+        contended = (
+            ranks**2 <= effort.most_low_load
+            and not (self.packer.height or self.packer.peers or self.by_rate)
+            and len(problem.topology.nodes) > ranks
+            and len(found[0].plan.packing.images) == 1
+        )
+        if contended:
+            alone = best
+            if ranks <= effort.few:  # without its group, so that trees of its images may differ
+                alone = replace(best, images=best.images[:1], link_images=best.link_images[:1])
+            part = self.meter.part(effort.low_share)
+            low = low_load_packing(alone, effort.low_load_rounds, part)
+            found = [*([] if low is None else [self._quotient(low)]), *found]
+        if problem.collective.kind in TREES:
+            return found
+        settled = in_rounds(best, self.budget.seed, effort.paths)
+        if settled is None or (self.by_rate and settled.us_per_byte > best.us_per_byte):
+            return found
+        return [self._quotient(settled), *found]
 
-        Packings without them get as much work as on a machine whose switches only forward.
-        """
-        if self._limits() or self.boxes or not casts_help(problem):
-            return []
-        observer.stage("casts")
-        before = meter.done
-        found = cast_points(problem, sizes_of(problem, self.effort.sizes), meter)
-        meter.came_on_top(before)
-        for point in found:
-            observer.incumbent(point)
-        return found
-
-    def _quotient(self, packing: Packing, meter: Meter) -> PlanQuotient:
+    def _quotient(self, packing: Packing) -> PlanQuotient:
         """The packing made ready to be run: on orbits, unless images meet at rows and there are
         few enough of them to look at each."""
-        quotient = _prepared(PackingPlan.of(packing, self.grains), meter)
+        quotient = self._prepared(packing)
         if quotient.exact or quotient.plan.transfers > self.effort.most_unfolded:
             return quotient
-        return _prepared(PackingPlan.of(unfolded(packing), self.grains), meter)
+        return self._prepared(unfolded(packing))
 
-    def _contended(self, problem: Problem, quotients: list[PlanQuotient]) -> bool:
-        """Return True if transfers contend at several rows: low-load trees are then worth their
-        lower rate.
-        """
-        few = (
-            problem.topology.ranks**2 <= self.effort.most_low_load
-            and not self.height
-            and not self.peers
-            and problem.objective is not Objective.BANDWIDTH
-        )
-        switched = len(problem.topology.nodes) > problem.topology.ranks
-        return few and switched and len(quotients[0].plan.packing.images) == 1
+    def _prepared(self, packing: Packing) -> PlanQuotient:
+        plan = PackingPlan.of(packing, self.packer.grains)
+        self.meter.spend(STEPS_PER_PLAN + STEPS_PER_HOP * len(plan.hops))
+        return PlanQuotient.of(plan)
 
-    def _without_symmetry(self, packing: Packing) -> Packing:
-        """Return a small packing without its group, so that trees of its images may differ."""
-        if packing.topology.ranks > self.effort.few:
-            return packing
-        return replace(packing, images=packing.images[:1], link_images=packing.link_images[:1])
-
-    def _in_rounds(self, problem: Problem, packing: Packing, seed: int) -> Packing | None:
-        """Return messages in rounds, if they are as good for the objective."""
-        if problem.collective.kind in TREES:
-            return None
-        found = in_rounds(packing, seed, self.effort.paths)
-        if found is None or problem.objective is not Objective.BANDWIDTH:
-            return found
-        return found if found.us_per_byte <= packing.us_per_byte else None
-
-    def _packings(
-        self, problem: Problem, budget: Budget, observer: Observer, meter: Meter
-    ) -> list[Packing]:
+    def _packings(self, meter: Meter) -> list[Packing]:
         """Of the packers, and the quickest routes."""
-        topology, collective = problem.topology, problem.collective
-        if problem.sketch is not None:
-            return self._pack_sketch(problem, budget, observer, meter)
-        if collective.kind in TREES:
-            found = self._trees(problem, budget, observer, meter)
+        collective, limits, seed = self.problem.collective, self.packer, self.budget.seed
+        if self.problem.sketch is None and collective.kind not in TREES:
+            topology, effort = self.problem.topology, self.effort.paths
+            found = pack_paths(topology, collective, meter=meter, seed=seed, effort=effort)
         else:
-            found = pack_paths(
-                topology,
-                collective,
-                meter=meter,
-                seed=budget.seed,
-                effort=self.effort.paths,
+            found = self._trees(meter)
+        if self.problem.sketch is not None or not found or self.by_rate:
+            return found
+        group = found[0].images, found[0].link_images
+        if collective.chunks // len(group[0]) * collective.ranks <= self.effort.most_quick:
+            best = max(found, key=lambda p: p.bound)
+            quick = quick_packing(
+                best.topology, best.collective, best.bound, best.certificate, group, meter=meter
             )
-        roots = collective.chunks // (len(found[0].images) if found else 1)
-        if found and problem.objective is not Objective.BANDWIDTH:
-            if roots * collective.ranks <= self.effort.most_quick:
-                quick = _fastest_routes(found, meter)
-                if self._low_and_narrow(quick):
-                    found.append(quick)
+            low = not limits.height or tree_depth(quick) <= limits.height
+            if low and (not limits.peers or peers_of(quick) <= limits.peers):
+                found.append(quick)
         return found
 
-    def _trees(
-        self, problem: Problem, budget: Budget, observer: Observer, meter: Meter
-    ) -> list[Packing]:
-        """Trees of the whole machine; of boxes times fabric where those lose little, or are asked
-        for, or the whole is too much."""
-
-        effort, seed = self.effort, budget.seed
-        topology, collective = problem.topology, problem.collective
+    def _trees(self, meter: Meter) -> list[Packing]:
+        """Trees of the whole machine, as a sketch allows; of boxes times fabric where those lose
+        little, or are asked for, or the whole is too much."""
+        effort, limits, sketch = self.effort, self.packer, self.problem.sketch
+        topology, collective = self.problem.topology, self.problem.collective
         many = (
-            not self._limits()
+            sketch is None
+            and not limits.limit
             and collective.ranks > effort.many
             and len(orbits_of(topology).images) < effort.alike
         )
-        if self.boxes or many:
-            made = pack_hosts(topology, collective, meter=meter, seed=seed, effort=effort.hosts)
+        if many or (limits.boxes and sketch is None):
+            made = pack_hosts(
+                topology, collective, meter=meter, seed=self.budget.seed, effort=effort.hosts
+            )
             little = made is not None and made.us_per_byte <= (1 + effort.little) * made.bound
             large = collective.ranks > effort.too_many
-            if made is not None and (self.boxes or little or large):
+            if made is not None and (limits.boxes or little or large):
                 return [made]
-            if self.boxes:
+            if limits.boxes:
                 raise UserError(
                     f"packing: {topology.name} is not made of boxes that hang together",
                     hint="leave out boxes=true",
                 )
+        under = None
+        if sketch is not None:
+            pairs = same_for_all(topology, collective, sketch)
+            assert pairs is not None, "else it was refused"
+            under = Under(orbits_for(topology, sketch), pairs)
         return pack(
             topology,
             collective,
-            trees=self.trees,
-            height=self.height,
-            peers=self.peers,
+            trees=limits.trees,
+            height=limits.height,
+            peers=0 if under else limits.peers,
+            under=under,
             meter=meter,
-            seed=seed,
-            observer=observer,
+            seed=self.budget.seed,
+            observer=self.observer,
             effort=effort.trees,
         )
 
-    def _pack_sketch(
-        self, problem: Problem, budget: Budget, observer: Observer, meter: Meter
-    ) -> list[Packing]:
-        """Return trees over the hops that a sketch allows, under the symmetry that it demands."""
-
-        assert problem.sketch is not None
-        topology, collective = problem.topology, problem.collective
-        pairs = same_for_all(topology, collective, problem.sketch)
-        assert pairs is not None, "else it was refused"
-        return pack(
-            topology,
-            collective,
-            trees=self.trees,
-            height=self.height,
-            under=Under(orbits_for(topology, problem.sketch), pairs),
-            meter=meter,
-            seed=budget.seed,
-            observer=observer,
-            effort=self.effort.trees,
-        )
-
-    def _low_and_narrow(self, packing: Packing) -> bool:
-        """Return True if the packing keeps the limits on height and peers."""
-        fits = not self.height or tree_depth(packing) <= self.height
-        return fits and (not self.peers or peers_of(packing) <= self.peers)
-
-    def _outcome(
-        self,
-        problem: Problem,
-        kept: list[Planned],
-        points: list[Point],
-        meter: Meter,
-        packers: Meter,
-    ) -> Outcome:
-        """The points, and what is to be said of them."""
-        statements = [point.words for point in points]
-        statements += dict.fromkeys(
-            f.quotient.plan.packing.remark for f in kept if f.quotient.plan.packing.remark
-        )
-        if self.peers:
-            most = max(peers_of(f.quotient.plan.packing) for f in kept)
-            statements.append(f"{most} peers of a rank at most, {self.peers} allowed")
-        if meter.cut or meter.stopped():
-            what = "trees" if packers.cut else "orders"
-            statements.append(f"stopped before all {what} were tried")
-        proved = _meets_bound(problem, kept[0], points[0])
-        return Outcome(
-            Status.OPTIMAL if proved else Status.FEASIBLE, tuple(points), tuple(statements)
-        )
+    def _meets_bound(self, found: Planned, point: Point) -> bool:
+        if self.by_rate:
+            return point.optimal
+        bound = found.quotient.plan.packing.bound
+        at_bound = meets(found.time_us, bound * (self.problem.bytes or 1))
+        return self.problem.objective is Objective.TIME and found.quotient.exact and at_bound
 
 
 _FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)
 """Rules of sketches that trees can keep, if they are the same for all chunks."""
 
 
-def _need_no_transfers(problem: Problem, casts: list[Point]) -> bool:
-    """Return True if a schedule with casts beats the bound of all without: no search for those."""
-    size = problem.bytes or 1
-    best = min((simulate(p.schedule, size).time_us for p in casts), default=math.inf)
-    return beyond_transfers(problem, best)
-
-
 def _joined(problem: Problem, plain: Outcome, casts: list[Point]) -> Outcome:
     """Return the answers without and with casts together; of rates only the best."""
-    if not casts:
-        return plain
     points = [*casts, *plain.points]
+    met = False
     if problem.objective is Objective.BANDWIDTH:
         least = min(p.rounds_per_chunk for p in points)
         points = [p for p in points if p.rounds_per_chunk == least]
-    met = problem.objective is Objective.BANDWIDTH and any(p.optimal for p in points)
-    status = Status.OPTIMAL if met else plain.status
+        met = any(p.optimal for p in points)
     words = dict.fromkeys(p.words for p in casts if p in points)
+    status = Status.OPTIMAL if met else plain.status
     return Outcome(status, tuple(points), (*words, *plain.statements))
 
 
 def _cannot_follow(problem: Problem) -> str | None:
-    """Return the reason why trees cannot obey a sketch."""
     sketch, kind = problem.sketch, problem.collective.kind
     assert sketch is not None
     for rule in sketch.rules:
@@ -418,60 +501,9 @@ def _cannot_follow(problem: Problem) -> str | None:
     return None
 
 
-def _prepared(plan: PackingPlan, meter: Meter) -> PlanQuotient:
-    """Return the quotient of a plan; counted."""
-    meter.spend(STEPS_PER_PLAN + STEPS_PER_HOP * len(plan.hops))
-    return PlanQuotient.of(plan)
-
-
-def _good_at(point: Point, size: int) -> Point:
-    """The point, chosen for one more message size."""
-    return replace(point, sizes=tuple(sorted({*point.sizes, size})))
-
-
-def _fastest_routes(found: Sequence[Packing], meter: Meter) -> Packing:
-    """Return the fastest routes, under the group and with the bound of the packings."""
-    best = max(found, key=lambda p: p.bound)
-    group = Automorphisms(found[0].images, found[0].link_images)
-    return quick_packing(
-        best.topology, best.collective, best.bound, best.certificate, group, meter=meter
-    )
-
-
-def _time(planned: Planned, size: int) -> float:
-    """Return the µs of the same plan at another size."""
-    order = planned.order
-    return planned.quotient.time_us(size, planned.segments, order.priority, order.stride)
-
-
-def rounds_per_us_per_byte(problem_collective: Collective, round_bandwidth: Fraction) -> Fraction:
-    """Return the factor from µs per byte of M to rounds per chunk of the plain collective."""
-    return BYTES_PER_US_PER_GBPS * problem_collective.message_chunks * round_bandwidth
-
-
-def _point(found: Planned) -> Point:
-    """Return the schedule with its rate and the bound on the rate."""
+def _point(found: Planned, size: int) -> Point:
     plan, packing = found.quotient.plan, found.quotient.plan.packing
     schedule = found.schedule()
     rate = packing.us_per_byte if plan.shares.exact else us_per_byte(schedule)
-    unit = rounds_per_us_per_byte(packing.collective, packing.topology.round_bandwidth())
-    point = Point(
-        schedule,
-        schedule.steps,
-        0,
-        schedule.collective.factor,
-        packing.bound * unit,
-        packing.certificate,
-        bandwidth_optimal=rate == packing.bound,
-        rate=rate * unit,
-    )
+    point = point_of(schedule, packing.collective, rate, packing.bound, packing.certificate, size)
     return replace(point, words=summary(found, point))
-
-
-def _meets_bound(problem: Problem, found: Planned, point: Point) -> bool:
-    """Return True if the point meets the bound of the objective."""
-    if problem.objective is Objective.BANDWIDTH:
-        return point.optimal
-    bound = found.quotient.plan.packing.bound
-    at_bound = meets(found.time_us, bound * (problem.bytes or 1))
-    return problem.objective is Objective.TIME and found.quotient.exact and at_bound

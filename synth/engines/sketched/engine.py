@@ -21,7 +21,6 @@ from weft.dsl.nouns.sketch import (
     Only,
     OwnFirst,
     Relay,
-    Rule,
     Sketch,
     SwitchPolicy,
     Symmetry,
@@ -90,7 +89,8 @@ class Sketched:
         """Rules that it cannot keep, sums other than allreduce, too much to search."""
         collective = problem.collective
         for rule in problem.sketch.rules if problem.sketch else ():
-            why = _refusal(rule, problem)
+            known = isinstance(rule, FOLLOWED)
+            why = refusal_of(rule, problem) if known else "it knows no such rules"
             if why:
                 return f"its search cannot follow the rule {rule.label!r}: {why}"
         if collective.ranks < 2:
@@ -204,6 +204,8 @@ class _ChunkCountSearch:
             goal = max(goal, float(self._whole(collective, size).us))
         search = PlacementSearch.of(field, self.budget.seed, self.engine.effort)
 
+        limits = self.bound
+        assert limits is not None, "best comes first"
         found: list[tuple[float, Point]] = []
 
         def improved(placed: Placements) -> None:
@@ -213,7 +215,7 @@ class _ChunkCountSearch:
             took = simulate(schedule, size).time_us
             meter.spend(simulation_steps(schedule))
             if not found or took < found[0][0]:
-                found[:] = [(took, self._point(schedule, took, goal))]
+                found[:] = [(took, point_of(schedule, limits, took, goal))]
                 self.observer.incumbent(found[0][1])
 
         search.run(meter, self.engine.patience, goal, improved)
@@ -221,28 +223,25 @@ class _ChunkCountSearch:
             improved(search.best)
         return found[0]
 
-    def _point(self, schedule: Schedule, took: float, goal: float) -> Point:
-        assert self.bound is not None, "best comes first"
-        rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
-        return Point(
-            schedule,
-            schedule.steps,
-            0,
-            schedule.collective.factor,
-            limit,
-            self.bound.certificate,
-            step_optimal=schedule.steps == self.bound.steps,
-            bandwidth_optimal=rate == limit,
-            rate=rate,
-            us=took,
-            least_us=goal,
-        )
 
-
-def _refusal(rule: Rule, problem: Problem) -> str | None:
-    if not isinstance(rule, FOLLOWED):
-        return "it knows no such rules"
-    return refusal_of(rule, problem)
+def point_of(
+    schedule: Schedule, limits: Bounds, us: float | None = None, least_us: float | None = None
+) -> Point:
+    """The point of a schedule without rounds; ``us``, ``least_us``: as :class:`.Point` has them."""
+    rate, limit = rounds_per_chunk(schedule), limits.rounds_per_chunk
+    return Point(
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        limit,
+        limits.certificate,
+        step_optimal=schedule.steps == limits.steps,
+        bandwidth_optimal=rate == limit,
+        rate=rate,
+        us=us,
+        least_us=least_us,
+    )
 
 
 def _moves(problem: Problem) -> bool:
@@ -250,7 +249,6 @@ def _moves(problem: Problem) -> bool:
 
 
 def _transfers(collective: Collective) -> int:
-    """Estimate the number of transfers: one per (rank, chunk) that is wanted."""
     if collective.kind is Kind.ALLREDUCE:
         return 2 * (collective.ranks - 1) * collective.chunks
     return len(collective.post)

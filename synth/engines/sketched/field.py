@@ -20,12 +20,12 @@ from weft.dsl.nouns.sketch import Sketch
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
+from ...fabric.allowed import chunk_images, held_and_wanted
 from ...fabric.hop_table import HopTable, hop_table_of
 from ...judge.allowed_pairs import off_relays, orbits_for
 from ..greedy.plan import TransferPlan, schedule_of
 from .effort import SKETCHED_EFFORT, SketchedEffort
-from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
-from .peers import beyond_peers
+from .limits import UNLIMITED, beyond_peers, fixed_sends, hops_down, limits_of
 from .search_kernel import ChunkJobs, Placements
 from .timeline_kernel import SearchHops
 
@@ -105,11 +105,7 @@ class SearchInstance:
 
 
 def _hop_images(machine: HopTable, orbits: Orbits) -> Ints:
-    """The image of every hop, shape (elements, hops)."""
-    routes = [
-        tuple(machine.links[machine.route[h] : machine.route[h + 1]].tolist())
-        for h in range(machine.hops)
-    ]
+    routes = [hop.route for hop in machine.each_hop()]
     place = {route: h for h, route in enumerate(routes)}
     by_pair: dict[tuple[int, int], int] = {}
     for h in reversed(range(machine.hops)):
@@ -134,20 +130,13 @@ def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
     """
     if collective.kind is Kind.ALLREDUCE and collective.combining:
         return _sum_images(collective, orbits)
-    ends = _ends(collective)
-    alike: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
-    turn = []
-    for c, key in enumerate(ends):
-        alike.setdefault(key, []).append(c)
-        turn.append(len(alike[key]) - 1)
-    found = np.empty((orbits.order, collective.chunks), np.int64)
-    for g, element in enumerate(orbits.images):
-        for c, (starts, wants) in enumerate(ends):
-            others = alike.get((_images_of(starts, element), _images_of(wants, element)), [])
-            if turn[c] >= len(others):
-                raise UserError("the symmetry of the sketch is none of the collective")
-            found[g, c] = others[turn[c]]
-    return _free(found)
+    holds, wants = held_and_wanted(collective)
+    ranks = collective.ranks
+    found = [chunk_images(holds, wants, np.array(image[:ranks])) for image in orbits.images]
+    images = [one for one in found if one is not None]
+    if len(images) < len(found):
+        raise UserError("the symmetry of the sketch is none of the collective")
+    return _free(np.array(images))
 
 
 def _sum_images(collective: Collective, orbits: Orbits) -> Ints:
@@ -172,19 +161,6 @@ def _free(images: Ints) -> Ints:
 def _roots(collective: Collective) -> Ints:
     """The rank that gathers each piece of a sum."""
     return np.arange(collective.chunks) % collective.ranks
-
-
-def _images_of(ranks: frozenset[int], element: Ints) -> frozenset[int]:
-    return frozenset(int(element[v]) for v in ranks)
-
-
-def _ends(collective: Collective) -> list[tuple[frozenset[int], frozenset[int]]]:
-    """Return, per chunk, the ranks that hold it initially and the ranks that want it."""
-    starts, wants = ([set[int]() for _ in range(collective.chunks)] for _ in range(2))
-    for placement, sides in ((collective.pre, starts), (collective.post, wants)):
-        for rank, chunk in zip(placement.ranks.tolist(), placement.chunks.tolist(), strict=True):
-            sides[chunk].add(rank)
-    return [(frozenset(a), frozenset(b)) for a, b in zip(starts, wants, strict=True)]
 
 
 def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
@@ -236,13 +212,9 @@ def _jobs(
     images: tuple[Ints, Ints, Ints],
     effort: SketchedEffort,
 ) -> ChunkJobs:
-    """One job per orbit; ``images``: of nodes (elements, nodes), of chunks and of hops."""
     nodes, chunks, moved = images
     ranks = collective.ranks
-    holds = np.zeros((collective.chunks, ranks), bool)
-    wants = np.zeros((collective.chunks, ranks), bool)
-    holds[collective.pre.chunks, collective.pre.ranks] = True
-    wants[collective.post.chunks, collective.post.ranks] = True
+    holds, wants = held_and_wanted(collective)
     chosen = chunks[0]
     sums = collective.kind is Kind.ALLREDUCE and collective.combining
     root = _roots(collective)[chosen] if sums else np.full(len(chosen), -1)

@@ -1,8 +1,13 @@
-"""Sketch rules about single chunks as arrays of the search: limits on paths, fixed sends.
+"""Sketch rules about paths and peers as arrays of the search: limits on paths, fixed sends.
 
 * *max hops*, *max steps*: a limit on the way to every rank. Steps are counted along
   dependences, so a chunk arrives in the step of its last hop.
 * *max detour*: a limit for each rank that the chunk reaches, in hops or in α.
+* *peers over a switch*: chosen before chunks are placed, since they concern all of them. Each GPU
+  sends to the GPUs at fixed distances, modulo their number: so each receives from as many as it
+  sends to, and rotations preserve the choice. The distances reach all GPUs in the fewest hops, and
+  then with the least sum of path lengths; where there are too many choices to try, they are
+  1, b, b², …, with which n GPUs are about L · n^(1/L) hops apart for L peers.
 * *fixed sends*: a chunk that must go from u to v comes to v by no other hop, and v has to get it;
   one that must not has one hop less.
 """
@@ -10,8 +15,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -20,12 +25,22 @@ from scipy.sparse.csgraph import dijkstra
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.hops import hop_distances, latency_distances, latency_units
 from weft.dsl.nouns.problem import Problem
-from weft.dsl.nouns.sketch import FixedSend, MaxDetour, MaxHops, MaxSteps, Measure, Rule, Sketch
+from weft.dsl.nouns.sketch import (
+    FixedSend,
+    MaxDetour,
+    MaxHops,
+    MaxSteps,
+    Measure,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+)
 from weft.dsl.nouns.topology import Topology
 
+from ...fabric.allowed import chunks_meant, hop_lengths, passing
 from ...fabric.hop_table import HopTable
+from ...judge.paths import longest_paths
 
 UNLIMITED = 1 << 30
 
@@ -52,45 +67,21 @@ def limits_of(
     topology: Topology, sketch: Sketch, machine: HopTable, holds: Bools
 ) -> tuple[Ints, Ints]:
     """The length of hops (measures, hops), and of the longest ways (measures, jobs, ranks)."""
-    lengths, most = [], []
-    for measure in Measure:
-        tables = [*_tables(topology, sketch, measure)]
-        if tables:
-            table = np.minimum.reduce(tables)
-            # Of equal copies that start on several ranks the nearest one counts.
-            most.append(np.array([table[row].min(axis=0) for row in holds], np.int64))
-            lengths.append(_lengths(topology, machine, measure))
-    if not most:
-        return np.zeros((0, machine.hops), np.int64), np.zeros((0, *holds.shape), np.int64)
-    return np.array(lengths, np.int64), np.array(most, np.int64)
-
-
-def _tables(topology: Topology, sketch: Sketch, measure: Measure) -> Iterator[Ints]:
-    """For each rule with this measure, the longest way from rank to rank."""
+    tables: dict[Measure, list[Ints]] = {measure: [] for measure in Measure}
     for rule in sketch.rules:
-        if isinstance(rule, MaxHops | MaxSteps) and measure is Measure.HOPS:
-            yield np.full((topology.ranks, topology.ranks), rule.count, np.int64)
-        if isinstance(rule, MaxDetour) and rule.measure is measure:
-            yield _longest(topology, rule)
-
-
-def _longest(topology: Topology, rule: MaxDetour) -> Ints:
-    scale, shortest = 1, hop_distances(topology).astype(np.int64)
-    if rule.measure is Measure.ALPHA:
-        shortest, scale = latency_distances(topology), latency_units(topology)[1]
-    found = np.full(shortest.shape, UNLIMITED, np.int64)
-    for distance in distinct_values(shortest[shortest >= 0]).tolist():
-        longest = math.floor(rule.longest(Fraction(distance, scale)) * scale)
-        found[shortest == distance] = longest
-    return found
-
-
-def _lengths(topology: Topology, machine: HopTable, measure: Measure) -> Ints:
-    if measure is Measure.HOPS:
-        return np.ones(machine.hops, np.int64)
-    alpha = np.concatenate([[0], np.cumsum(latency_units(topology)[0][machine.links])])
-    found: Ints = alpha[machine.route[1:]] - alpha[machine.route[:-1]]
-    return found
+        if isinstance(rule, MaxHops | MaxSteps):
+            most = np.full((topology.ranks, topology.ranks), rule.count, np.int64)
+            tables[Measure.HOPS].append(most)
+        if isinstance(rule, MaxDetour):
+            tables[rule.measure].append(longest_paths(topology, rule))
+    limited = {m: np.minimum.reduce(found) for m, found in tables.items() if found}
+    if not limited:
+        return np.zeros((0, machine.hops), np.int64), np.zeros((0, *holds.shape), np.int64)
+    routes = [hop.route for hop in machine.each_hop()]
+    lengths = [hop_lengths(topology, routes, measure) for measure in limited]
+    # Of equal copies that start on several ranks the nearest one counts.
+    nearest = [[table[row].min(axis=0) for row in holds] for table in limited.values()]
+    return np.array(lengths, np.int64), np.array(nearest, np.int64).reshape(-1, *holds.shape)
 
 
 def hops_down(machine: HopTable, allowed: Bools, root: Ints) -> Ints:
@@ -120,18 +111,12 @@ def fixed_sends(
         return None
     open_for = np.ones((collective.chunks, machine.hops), bool)
     through = np.zeros((collective.chunks, collective.ranks), bool)
-    piece = np.arange(collective.chunks) % collective.factor
-    moving = (wants & ~holds).any(axis=1) | collective.combining
     for rule in rules:
         u, v = rule.pair
-        meant = holds[:, rule.owner].copy()
-        if rule.target is not None:
-            meant &= wants[:, rule.target]
-        if rule.piece is not None:
-            meant &= piece == rule.piece
+        sums, pieces = collective.combining, collective.factor
+        meant = chunks_meant(rule, holds, wants, pieces, combining=sums)
         this = (machine.src == u) & (machine.dst == v)
         if rule.must:
-            meant &= moving
             if not meant.any() or holds[meant, v].any():
                 what = "is there already" if meant.any() else "does not exist"
                 raise UserError(
@@ -143,3 +128,67 @@ def fixed_sends(
         elif rule.step in (None, 1):
             open_for[np.ix_(meant, this)] = False
     return open_for, through
+
+
+# --- peers ---------------------------------------------------------------------------------------
+
+
+def beyond_peers(
+    topology: Topology, sketch: Sketch, machine: HopTable, moved: Ints, most_sets: int
+) -> Bools:
+    """The hops that no chunk may take, since they lead to others than the chosen peers.
+
+    Up to ``most_sets`` sets of distances are compared.
+
+    Raises:
+        UserError: the symmetry of the sketch does not keep the choice.
+    """
+    barred = np.zeros(machine.hops, bool)
+    for rule in sketch.rules:
+        if isinstance(rule, SwitchPolicy) and rule.limit is not None:
+            through = passing(topology, [hop.route for hop in machine.each_hop()], rule.switch)
+            barred |= through & ~_chosen(machine, through, rule.limit, most_sets)
+            if (barred[moved] != barred).any():
+                raise UserError(
+                    f"the peers that {rule.label!r} leaves are not mapped to each other by the "
+                    "symmetry of the sketch",
+                    where=str(rule.span or rule.label),
+                    hint="rotations in the order of the ranks keep them; or another engine: exact",
+                )
+    return barred
+
+
+def _chosen(machine: HopTable, through: Bools, limit: int, most_sets: int) -> Bools:
+    members = distinct_values(np.concatenate([machine.src[through], machine.dst[through]]))
+    place = np.searchsorted(members, np.arange(machine.ranks))
+    ahead = (place[machine.dst] - place[machine.src]) % max(1, len(members))
+    found: Bools = np.isin(ahead, _distances(len(members), limit, most_sets))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _distances(count: int, limit: int, most_sets: int) -> tuple[int, ...]:
+    """Return the distances (modulo ``count``) from each of ``count`` GPUs to its peers."""
+    if limit >= count - 1:
+        return tuple(range(1, count))
+    if math.comb(count - 1, limit) <= most_sets:
+        return min(combinations(range(1, count), limit), key=lambda d: _hop_sums(count, d))
+    found = [1]
+    for power in range(1, limit):
+        found.append(max(found[-1] + 1, round(count ** (power / limit))))
+    return tuple(found)
+
+
+def _hop_sums(count: int, distances: tuple[int, ...]) -> tuple[int, int]:
+    """The hops to the farthest GPU and to all of them in sum; sets of GPUs are bits."""
+    everyone = (1 << count) - 1
+    reached, hops, total = 1, 0, 0
+    while reached != everyone:
+        wider = reached
+        for d in distances:
+            wider |= (reached << d | reached >> (count - d)) & everyone
+        if wider == reached:
+            return count, count * count
+        hops, total = hops + 1, total + (everyone ^ reached).bit_count()
+        reached = wider
+    return hops, total

@@ -38,6 +38,24 @@ BY_ARRIVAL = -1
 """Paths grow by earliest arrival."""
 
 
+class Way(NamedTuple):
+    """How a chunk may travel: over the hops ``allowed``, with a ``bias`` in ticks on each, within
+    ``limits``; its paths grow ``by`` a measure.
+    """
+
+    allowed: Bools
+    bias: Ints
+    limits: Limits
+    by: int
+
+
+class Come(NamedTuple):
+    """When each rank has a chunk (NEVER: not yet), and how far it came, (measures, ranks)."""
+
+    ready: Ints
+    depth: Ints
+
+
 @compiled
 def within(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> bool:
     """Return True if a chunk with path length ``depth`` (measures, ranks) at u may go on to v."""
@@ -55,19 +73,10 @@ def go(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> None:
 
 
 @compiled
-def _offer(
-    heap: Any,
-    busy: BusyIntervals,
-    hops: SearchHops,
-    v: int,
-    ready: Ints,
-    depth: Ints,
-    allowed: Bools,
-    bias: Ints,
-    limits: Limits,
-    by: int,
-) -> None:
+def _offer(heap: Any, busy: BusyIntervals, hops: SearchHops, v: int, come: Come, way: Way) -> None:
     """Put the hops that leave rank v on the heap, by when they would arrive, or by how far."""
+    ready, depth = come
+    allowed, bias, limits, by = way
     for i in range(hops.out[v], hops.out[v + 1]):
         h = hops.outs[i]
         w = hops.dst[h]
@@ -86,23 +95,14 @@ def undo(busy: BusyIntervals, hops: SearchHops, hop: Ints, start: Ints, count: i
 
 @compiled
 def flood(
-    busy: BusyIntervals,
-    hops: SearchHops,
-    ready: Ints,
-    depth: Ints,
-    allowed: Bools,
-    bias: Ints,
-    limits: Limits,
-    by: int,
-    hop: Ints,
-    start: Ints,
+    busy: BusyIntervals, hops: SearchHops, come: Come, way: Way, hop: Ints, start: Ints
 ) -> int:
     """Bring a chunk to all ranks: how many transfers that took, -1 if some cannot be reached.
 
-    ``ready``: when each rank has it (NEVER: not yet), ``depth``: how far it came, shape (measures,
-    ranks); both change. ``hop`` and ``start`` get the transfers, in an order in which each comes
-    after the one that brought the chunk.
+    ``come`` changes. ``hop`` and ``start`` get the transfers, in an order in which each comes after
+    the one that brought the chunk.
     """
+    (ready, depth), bias = come, way.bias
     left, done = 0, 0
     heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
     heap.pop()
@@ -110,7 +110,7 @@ def flood(
         if ready[v] == NEVER:
             left += 1
         else:
-            _offer(heap, busy, hops, v, ready, depth, allowed, bias, limits, by)
+            _offer(heap, busy, hops, v, come, way)
     while left and len(heap):
         far, key, turn, h = heapq.heappop(heap)
         u, v = hops.src[h], hops.dst[h]
@@ -125,8 +125,8 @@ def flood(
         done += 1
         left -= 1
         ready[v] = begin + hops.arrives[h]
-        go(limits, depth, u, v, h)
-        _offer(heap, busy, hops, v, ready, depth, allowed, bias, limits, by)
+        go(way.limits, depth, u, v, h)
+        _offer(heap, busy, hops, v, come, way)
     if left:
         undo(busy, hops, hop, start, done)
         return -1
@@ -137,17 +137,14 @@ def flood(
 def deliver(
     busy: BusyIntervals,
     hops: SearchHops,
-    ready: Ints,
-    depth: Ints,
+    come: Come,
     wanted: Bools,
-    allowed: Bools,
-    bias: Ints,
-    limits: Limits,
-    by: int,
+    way: Way,
     hop: Ints,
     start: Ints,
 ) -> int:
     """As :func:`flood`, to those that want the chunk: the nearest first, by its quickest way."""
+    ready, depth = come
     n, done = len(ready), 0
     via = np.empty(n, np.int64)
     while True:
@@ -160,7 +157,7 @@ def deliver(
             if ready[v] == NEVER:
                 left = left or wanted[v]
             else:
-                _offer(heap, busy, hops, v, at, deep, allowed, bias, limits, by)
+                _offer(heap, busy, hops, v, Come(at, deep), way)
         if not left:
             return done
         reached = -1
@@ -170,12 +167,12 @@ def deliver(
             if at[v] != NEVER:
                 continue
             at[v] = earliest(busy, hops, h, at[u]) + hops.arrives[h]
-            go(limits, deep, u, v, h)
+            go(way.limits, deep, u, v, h)
             via[v] = h
             if wanted[v]:
                 reached = v
             else:
-                _offer(heap, busy, hops, v, at, deep, allowed, bias, limits, by)
+                _offer(heap, busy, hops, v, Come(at, deep), way)
         if reached < 0:
             undo(busy, hops, hop, start, done)
             return -1
@@ -193,7 +190,7 @@ def deliver(
             start[done] = earliest(busy, hops, h, ready[u])
             reserve(busy, hops, h, start[done])
             ready[v] = start[done] + hops.arrives[h]
-            go(limits, depth, u, v, h)
+            go(way.limits, depth, u, v, h)
             done += 1
 
 

@@ -14,7 +14,15 @@ from ...base.meter import Meter
 from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
 from .place_kernel import NEVER
-from .search_kernel import Placements, construct, cost, grow_together, improve, nothing_placed
+from .search_kernel import (
+    Board,
+    Placements,
+    construct,
+    cost,
+    grow_together,
+    improve,
+    nothing_placed,
+)
 from .timeline_kernel import BusyIntervals, all_free
 
 STEPS_PER_JOB = 2
@@ -28,10 +36,6 @@ SUM_HOPS_PER_STEP = 2
 
 FAR = 1 << 20
 """Between the seeds of two starts."""
-
-
-def _unheard(_: Placements) -> None:
-    """Ignore an intermediate plan."""
 
 
 @dataclass(slots=True)
@@ -61,7 +65,7 @@ class PlacementSearch:
         meter: Meter,
         patience: int,
         goal_us: float,
-        improved: Callable[[Placements], None] = _unheard,
+        improved: Callable[[Placements], None] | None = None,
     ) -> None:
         """Search from several first answers, from each until nothing is gained in ``patience``
         turns; until the goal is met, or the work is done. ``improved`` hears of first answers, of
@@ -93,13 +97,14 @@ class PlacementSearch:
         return self.field.schedule(self.best)
 
     def _tell(
-        self, placed: Placements, improved: Callable[[Placements], None], share: float
+        self, placed: Placements, improved: Callable[[Placements], None] | None, share: float
     ) -> None:
         """Report what takes less than a share of the time of the last report."""
         end = int(placed.end.max())
         if end < share * self.told:
             self.told = end
-            improved(placed)
+            if improved is not None:
+                improved(placed)
 
     def _improve_placements(
         self,
@@ -123,16 +128,11 @@ class PlacementSearch:
                 least, gained = cost(placed), turns
 
     def _turns(self, placed: Placements, turns: int, seed: int) -> None:
-        improve(
-            self.busy,
-            self.field.hops,
-            self.field.jobs,
-            placed,
-            turns,
-            self.effort.most_out,
-            self.effort.heat,
-            (self.seed + seed) % (1 << 32),
-        )
+        effort, seed = self.effort, (self.seed + seed) % (1 << 32)
+        improve(self._board(placed), turns, effort.most_out, effort.heat, seed)
+
+    def _board(self, placed: Placements) -> Board:
+        return Board(self.busy, self.field.hops, self.field.jobs, placed)
 
     def _steps_to_place(self, jobs: int) -> int:
         """Return the work of putting so many chunks into the gaps: each looks at all hops."""
@@ -142,7 +142,7 @@ class PlacementSearch:
 
     def _first(self, start: int, meter: Meter) -> Placements:
         """The best of several orders of putting everything into free resources."""
-        jobs, hops = self.field.jobs, self.field.hops
+        jobs = self.field.jobs
         count = len(jobs.root)
         rng = np.random.default_rng((self.seed, start))
         best, least = nothing_placed(count, self.field.machine.ranks), np.inf
@@ -150,11 +150,11 @@ class PlacementSearch:
         for attempt in range(self.effort.orders):
             placed = nothing_placed(count, self.field.machine.ranks)
             if together and attempt == 0:
-                done = grow_together(self.busy, hops, jobs, placed, 0, 0)
+                done = grow_together(self._board(placed), 0, 0)
             else:
                 usual = start == 0 and attempt < 2
                 order = np.arange(count) if usual else rng.permutation(count)
-                done = construct(self.busy, hops, jobs, placed, order, 0, 0)
+                done = construct(self._board(placed), order, 0, 0)
             meter.spend(self._steps_to_place(count))
             if done and cost(placed) < least:
                 best, least = placed, cost(placed)

@@ -15,7 +15,19 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.jit import compiled
 
-from .place_kernel import BY_ARRIVAL, NEVER, Limits, deliver, flood, gather, go, undo, within
+from .place_kernel import (
+    BY_ARRIVAL,
+    NEVER,
+    Come,
+    Limits,
+    Way,
+    deliver,
+    flood,
+    gather,
+    go,
+    undo,
+    within,
+)
 from .timeline_kernel import BusyIntervals, SearchHops, Whole, earliest, reserve
 
 
@@ -56,6 +68,16 @@ class Placements(NamedTuple):
     pivot: Ints
 
 
+class Board(NamedTuple):
+    """What the search moves on: when resources are occupied, the hops, the jobs, and where they
+    are placed."""
+
+    busy: BusyIntervals
+    hops: SearchHops
+    jobs: ChunkJobs
+    placed: Placements
+
+
 def nothing_placed(jobs: int, ranks: int) -> Placements:
     """Room for transfers of so many jobs."""
     length, sums, end, pivot = np.zeros((4, jobs), np.int64)
@@ -68,18 +90,9 @@ _PIVOTS = 40
 
 
 @compiled
-def _sum(
-    busy: BusyIntervals,
-    hops: SearchHops,
-    jobs: ChunkJobs,
-    bias: Ints,
-    placed: Placements,
-    j: int,
-    pivot: int,
-    shortest: bool,
-    depth: Ints,
-) -> int:
+def _sum(board: Board, bias: Ints, j: int, pivot: int, shortest: bool, depth: Ints) -> int:
     """Add a chunk up as early as it goes from ``pivot`` on; when it is done, or -1."""
+    busy, hops, jobs, placed = board
     allowed = jobs.allowed[jobs.kind[j]]
     for attempt in range(_PIVOTS):
         made = gather(
@@ -109,44 +122,28 @@ def _sum(
 
 
 @compiled
-def place(
-    busy: BusyIntervals,
-    hops: SearchHops,
-    jobs: ChunkJobs,
-    bias: Ints,
-    placed: Placements,
-    j: int,
-    pivot: int,
-) -> bool:
+def place(board: Board, bias: Ints, j: int, pivot: int) -> bool:
     """Put a job into the gaps; False if it cannot be done, and then nothing has changed.
 
     The quickest ways may be too long to be passed on; then the shortest ones are taken.
     """
-    for by in range(BY_ARRIVAL, len(jobs.length)):
-        if _placed_by(busy, hops, jobs, bias, placed, j, pivot, by):
+    for by in range(BY_ARRIVAL, len(board.jobs.length)):
+        if _placed_by(board, bias, j, pivot, by):
             return True
     return False
 
 
 @compiled
-def _placed_by(
-    busy: BusyIntervals,
-    hops: SearchHops,
-    jobs: ChunkJobs,
-    bias: Ints,
-    placed: Placements,
-    j: int,
-    pivot: int,
-    by: int,
-) -> bool:
+def _placed_by(board: Board, bias: Ints, j: int, pivot: int, by: int) -> bool:
+    busy, hops, jobs, placed = board
     n = len(hops.out) - 1
     ready, depth = np.full(n, NEVER), np.zeros((len(jobs.length), n), np.int64)
     allowed = jobs.allowed[jobs.kind[j]]
-    limits = Limits(jobs.length, jobs.most[:, j])
+    way = Way(allowed, bias, Limits(jobs.length, jobs.most[:, j]), by)
     placed.length[j] = placed.sums[j] = 0
     if jobs.root[j] >= 0:
         up = np.zeros(n, np.int64)
-        moment = _sum(busy, hops, jobs, bias, placed, j, pivot, by >= 0, up)
+        moment = _sum(board, bias, j, pivot, by >= 0, up)
         if moment < 0:
             return False
         placed.pivot[j] = moment
@@ -159,11 +156,9 @@ def _placed_by(
     before = placed.length[j]
     hop, start = placed.hop[j, before:], placed.start[j, before:]
     if jobs.everywhere[j]:
-        made = flood(busy, hops, ready, depth, allowed, bias, limits, by, hop, start)
+        made = flood(busy, hops, Come(ready, depth), way, hop, start)
     else:
-        made = deliver(
-            busy, hops, ready, depth, jobs.wants[j], allowed, bias, limits, by, hop, start
-        )
+        made = deliver(busy, hops, Come(ready, depth), jobs.wants[j], way, hop, start)
     if made < 0:
         undo(busy, hops, placed.hop[j], placed.start[j], before)
         placed.length[j] = 0
@@ -200,39 +195,25 @@ def biases(hops: int, scale: int) -> Ints:
 
 
 @compiled
-def construct(
-    busy: BusyIntervals,
-    hops: SearchHops,
-    jobs: ChunkJobs,
-    placed: Placements,
-    order: Ints,
-    scale: int,
-    seed: int,
-) -> bool:
+def construct(board: Board, order: Ints, scale: int, seed: int) -> bool:
     """Put all jobs into free resources, in an order; whether all could be."""
     np.random.seed(seed)
-    busy.used[:] = 0
-    bias = biases(len(hops.src), scale)
+    board.busy.used[:] = 0
+    bias = biases(len(board.hops.src), scale)
     for j in order:
-        if not place(busy, hops, jobs, bias, placed, j, 0):
+        if not place(board, bias, j, 0):
             return False
     return True
 
 
 @compiled
-def grow_together(
-    busy: BusyIntervals,
-    hops: SearchHops,
-    jobs: ChunkJobs,
-    placed: Placements,
-    scale: int,
-    seed: int,
-) -> bool:
+def grow_together(board: Board, scale: int, seed: int) -> bool:
     """Place all chunks at once, for jobs that all ranks want, by earliest arrival.
 
     Placing one chunk after the other spreads each as fast as possible, over hops that the others
     need; where all ports are always busy, this balances them. Returns True if all were placed.
     """
+    busy, hops, jobs, placed = board
     np.random.seed(seed)
     busy.used[:] = 0
     total, n = len(placed.length), len(hops.out) - 1
@@ -252,7 +233,7 @@ def grow_together(
     for j in range(total):
         for v in range(n):
             if ready[j, v] == 0:
-                _offer_one(heap, busy, hops, jobs, bias, ready, depth, j, v)
+                _offer_one(heap, board, bias, Come(ready[j], depth[j]), j, v)
     while left and len(heap):
         key, turn, h, j = heapq.heappop(heap)
         u, v = hops.src[h], hops.dst[h]
@@ -270,33 +251,21 @@ def grow_together(
         go(Limits(jobs.length, jobs.most[:, j]), depth[j], u, v, h)
         placed.end[j] = max(placed.end[j], ready[j, v])
         left -= 1
-        _offer_one(heap, busy, hops, jobs, bias, ready, depth, j, v)
+        _offer_one(heap, board, bias, Come(ready[j], depth[j]), j, v)
     return left == 0
 
 
 @compiled
-def _offer_one(
-    heap: Any,
-    busy: BusyIntervals,
-    hops: SearchHops,
-    jobs: ChunkJobs,
-    bias: Ints,
-    ready: Ints,
-    depth: Ints,
-    j: Whole,
-    v: Whole,
-) -> None:
+def _offer_one(heap: Any, board: Board, bias: Ints, come: Come, j: Whole, v: Whole) -> None:
     """Put the hops by which chunk j can leave rank v on the heap."""
+    busy, hops, jobs, _ = board
+    ready, depth = come
     limits = Limits(jobs.length, jobs.most[:, j])
     for i in range(hops.out[v], hops.out[v + 1]):
         h = hops.outs[i]
         w = hops.dst[h]
-        if (
-            jobs.allowed[jobs.kind[j], h]
-            and ready[j, w] == NEVER
-            and within(limits, depth[j], v, w, h)
-        ):
-            arrival = earliest(busy, hops, h, ready[j, v]) + hops.arrives[h]
+        if jobs.allowed[jobs.kind[j], h] and ready[w] == NEVER and within(limits, depth, v, w, h):
+            arrival = earliest(busy, hops, h, ready[v]) + hops.arrives[h]
             heapq.heappush(heap, (arrival + bias[h], hops.turn[h], np.int64(h), np.int64(j)))
 
 
@@ -307,17 +276,9 @@ def cost(placed: Placements) -> float:
 
 
 @compiled
-def improve(
-    busy: BusyIntervals,
-    hops: SearchHops,
-    jobs: ChunkJobs,
-    placed: Placements,
-    turns: int,
-    most_out: int,
-    heat: float,
-    seed: int,
-) -> int:
+def improve(board: Board, turns: int, most_out: int, heat: float, seed: int) -> int:
     """So many turns; ``placed`` ends as the best that was seen. How many turns were kept."""
+    busy, hops, jobs, placed = board
     np.random.seed(seed)
     total = len(placed.length)
     now = cost(placed)
@@ -337,7 +298,7 @@ def improve(
             pivot = 0
             if jobs.root[out[i]] >= 0 and np.random.randint(0, 2):
                 pivot = np.random.randint(0, placed.pivot[out[i]] + 1)
-            if not place(busy, hops, jobs, bias, placed, out[i], pivot):
+            if not place(board, bias, out[i], pivot):
                 made = i
                 break
         then = cost(placed) if made == size else np.inf
@@ -403,7 +364,6 @@ def _copy(placed: Placements) -> Placements:
 
 @compiled
 def _keep(source: Placements, target: Placements, j: int) -> None:
-    """Copy one job."""
     target.length[j], target.sums[j] = source.length[j], source.sums[j]
     target.end[j], target.pivot[j] = source.end[j], source.pivot[j]
     for i in range(source.length[j]):

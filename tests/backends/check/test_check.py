@@ -25,18 +25,17 @@ from networks import networks
 from operations import topological_order
 
 from weft.backends.check.bounds import CallerBuffers
-from weft.backends.check.checker import check_program, check_xml
-from weft.backends.check.connections import connect
+from weft.backends.check.checker import check_program
 from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.findings import Finding, errors
 from weft.backends.check.graph import Edge, expand, find_cycle
 from weft.backends.check.races import levels, races
-from weft.backends.execute.interleave import POLICIES, interleave
+from weft.backends.execute.execute import POLICIES, BufferMemory, interleave
 from weft.backends.execute.layout import layout
-from weft.backends.execute.machine import MessageShape, assemble
-from weft.backends.execute.memory import BufferMemory
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
+from weft.backends.judge.events import MessageShape, assemble
 from weft.dsl.base.errors import UnknownName
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import OPS, Block, Buffer, Instr, Op, Program, RankProgram, Slice
@@ -246,8 +245,7 @@ def test_no_cycle_if_and_only_if_execution_never_hangs(
     text: str, merge: int, iterations: int, policy: str
 ) -> None:
     listing = code_of(read_msccl_xml(text))
-    links = connect(listing)
-    graph = expand(listing, links, merge=merge, iterations=iterations)
+    graph = expand(listing, merge=merge, iterations=iterations)
     hangs = find_cycle(graph) is not None or bool(len(graph.unmet))
     machine = assemble(listing, MessageShape(iterations, 1, merge))
     assert graph.size == len(machine.operations)
@@ -260,10 +258,10 @@ def test_no_cycle_if_and_only_if_execution_never_hangs(
         for order in (np.array(run.order, np.int64), ordered):
             position[order] = np.arange(graph.size)
             assert (position[graph.source] < position[graph.target]).all()
-    plain = expand(listing, links)
+    plain = expand(listing)
     if waits(listing, plain):
         return
-    stop = hang(listing, links, plain)  # from one iteration, for every size and number of them
+    stop = hang(listing, plain)  # from one iteration, for every size and number of them
     longest = int(listing.count.max(initial=1))
     assert hangs == (stop is not None and min(merge, longest) <= stop.merge)
 
@@ -299,8 +297,7 @@ def test_without_a_race_every_order_gives_the_same_memory(text: str) -> None:
 def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
     """Brute force: the transitive closure, and every pair of accesses to one chunk."""
     listing = code_of(read_msccl_xml(text))
-    links = connect(listing)
-    graph = expand(listing, links)
+    graph = expand(listing)
     if len(graph.unmet) or len(topological_order(graph)) < graph.size:
         return
     n = graph.size
@@ -311,7 +308,7 @@ def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
         reach = (reach.astype(np.int64) @ reach) > 0
     cells: dict[tuple[object, ...], list[tuple[int, bool]]] = {}
     for k in range(n):
-        t, piece = int(graph.transfer[k]), int(graph.piece[k])
+        t, piece = int(graph.transfer[k]), int(graph.operations.first[k])
         rank, op = int(listing.block_rank[graph.block()[k]]), OPS[listing.op[t]]
         sides = (
             (op.reads_src, listing.src_buffer[t], listing.src_offset[t], False),

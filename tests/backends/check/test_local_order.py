@@ -14,7 +14,6 @@ from wait_programs import programs
 
 from weft.backends.check import races
 from weft.backends.check.checker import check_program
-from weft.backends.check.connections import connect
 from weft.backends.check.findings import errors
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import ordered_locally
@@ -39,7 +38,7 @@ def reached(graph: Graph, start: int) -> set[int]:
 @given(program=programs(), cells=st.sampled_from([1, 1000]))
 def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -> None:
     listing = program
-    graph = expand(listing, connect(listing))
+    graph = expand(listing)
     block, rank = graph.block(), listing.block_rank
     pairs = [
         (a, b)
@@ -58,7 +57,7 @@ def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -
 @given(program=programs())
 def test_the_order_is_topological(program: Program) -> None:
     listing = program
-    graph = expand(listing, connect(listing))
+    graph = expand(listing)
     order = topological_order(graph)
     place = np.empty(graph.size, np.int64)
     place[order] = np.arange(graph.size)

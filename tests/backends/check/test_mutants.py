@@ -15,8 +15,9 @@ from exhibit import exhibits
 from mutants import mutants, programs, texts
 from xml_edit import File
 
-from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.dsl.nouns.program import Block, Instr, Program, Protocol, RankProgram, Slice
 

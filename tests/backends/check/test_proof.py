@@ -14,16 +14,16 @@ from networks import networks
 from right import RIGHT
 from wrong import mistakes
 
-from weft.backends.check.checker import check_xml, report_program, report_xml
-from weft.backends.check.connections import connect
+from weft.backends.check.checker import report_program
 from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.findings import FATES, Severity, errors
 from weft.backends.check.graph import expand, find_cycle
 from weft.backends.cli import main
-from weft.backends.execute.execute import run_xml
+from weft.backends.formats.msccl.check import check_xml, report_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
+from weft.backends.formats.msccl.run import run_xml
 from weft.dsl.base.layers import Successors, layers
 from weft.dsl.nouns.collective import make, one_shot_allreduce
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
@@ -132,17 +132,16 @@ def test_a_quarter_of_the_payload_for_rooted_collectives() -> None:
 @given(networks())
 def test_what_hangs_at_some_size_hangs_at_all_larger_ones(text: str) -> None:
     listing = code_of(read_msccl_xml(text))
-    links = connect(listing)
-    plain = expand(listing, links)
+    plain = expand(listing)
     if waits(listing, plain):
         return
     longest = int(listing.count.max(initial=1))
     hangs = [
-        find_cycle(expand(listing, links, merge=m, iterations=n)) is not None
+        find_cycle(expand(listing, merge=m, iterations=n)) is not None
         for m in range(1, longest + 1)
         for n in (1, 10)
     ]
-    stop = hang(listing, links, plain)
+    stop = hang(listing, plain)
     assert hangs == sorted(hangs, reverse=True)
     assert sum(hangs) == 2 * (stop.merge if stop else 0)
 

@@ -6,8 +6,8 @@ import pytest
 from right import RIGHT
 from wrong import Mistake, mistakes
 
-from weft.backends.check.checker import check_xml
 from weft.backends.check.findings import errors
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.dsl.base.errors import BadFile
 

@@ -397,7 +397,7 @@ def test_folders_of_one_host_are_told(tmp_path: Path) -> None:
 
 
 def test_the_page_is_the_same_wherever_the_library_lies() -> None:
-    from weft.backends.report.html.deploy import deploy_section
+    from weft.backends.report.html.library_page import deploy_section
 
     section = deploy_section(replace(library("dgx-h100"), files={}))
     told = json.dumps(section)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.backends.cli.verbs.resynth import _forms, _loss_text, _losses
-from weft.backends.tune.variants import Variant
+from weft.backends.cli.verbs.resynth import _loss_text, _losses
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import Tuned
-from weft.dsl.nouns.program import Protocol
 
 
 def tuned(grid: tuple[int, ...]) -> Tuned:
@@ -31,13 +29,3 @@ def test_losses_are_told_with_and_without_the_start_of_calls() -> None:
     assert line.split()[3:6] == ["+0.0%", "+100.0%", "+0.0%"]
     (row,) = _losses(tuned((8,)), tuned((8,)))
     assert "without starts" not in _loss_text("allgather", [row])
-
-
-def test_forms_keep_to_the_protocols_that_race() -> None:
-    old = (Variant(4, Protocol.LL128), Variant(2, Protocol.LL))
-    assert _forms(old, ("Simple", "LL", "LL128")) == old
-    assert _forms(old, ("Simple", "LL")) == (
-        Variant(4, Protocol.SIMPLE),
-        Variant(4, Protocol.LL),
-        Variant(2, Protocol.LL),
-    )

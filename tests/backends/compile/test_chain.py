@@ -5,11 +5,12 @@ from __future__ import annotations
 import patterns
 import pytest
 
-from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.sync import Chain, Sync
 from weft.backends.execute.execute import run_program
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read.msccl_xml import read_msccl_xml
 from weft.dsl.nouns.program import Op, Program

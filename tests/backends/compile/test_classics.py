@@ -14,8 +14,7 @@ from classics import NO_FUSION, Case, numbers, off_by, wrong
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.dsl import catalogue as catalog
 from weft.dsl.nouns.program import Protocol
-from weft.synth.engines.classic.catalog import classic, classic_algorithm
-from weft.synth.engines.classic.flat import FLAT
+from weft.synth.engines.classic.flat import FLAT, classic, classic_algorithm
 from weft.synth.engines.classic.mapping import ring_order
 from weft.synth.engines.classic.model import Flat
 from weft.synth.time.program_time import simulate_program

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 from classics import wrong
 
-from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.compile.passes.sync import Fence
 from weft.backends.compile.pipeline import DEFAULT_PASSES
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program, Protocol
 from weft.dsl.nouns.runtime import MSCCL, RCCL
-from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.flat import classic_algorithm
 
 NAMES = ("biring", "double_tree", "recursive_doubling", "halving_doubling", "swing", "one_shot")
 

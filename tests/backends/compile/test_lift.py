@@ -24,7 +24,7 @@ from msccl_files import (
 from proof import good
 from random_moves import moves, random_algorithm
 
-from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import (
     CompileOptions,
@@ -34,10 +34,11 @@ from weft.backends.compile.compile import (
 )
 from weft.backends.compile.passes.lift import Lift, folded
 from weft.backends.compile.passes.trace import Trace
-from weft.backends.execute.execute import run_xml
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
+from weft.backends.formats.msccl.run import run_xml
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective, custom
 from weft.dsl.nouns.program import Op, Program, Protocol

@@ -8,13 +8,13 @@ import patterns
 import pytest
 from msccl_files import EACH, SAMPLES, algo, exchange, pairs_allreduce, ring_allgather
 
-from weft.backends.check.checker import check_xml, report_xml
 from weft.backends.check.findings import errors
 from weft.backends.cli import main
 from weft.backends.compile.compile import CompileOptions, lower_schedule
-from weft.backends.execute.execute import run_xml
+from weft.backends.formats.msccl.check import check_xml, report_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
+from weft.backends.formats.msccl.run import run_xml
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program, Protocol
 from weft.dsl.nouns.runtime import PORTABLE, RUNTIMES

@@ -23,14 +23,20 @@ from msccl_files import (
 from networks import networks
 from work import calls_of
 
-from weft.backends.execute.execute import execute, run_program, run_xml
-from weft.backends.execute.interleave import POLICIES, Traces, interleave
+from weft.backends.execute.execute import (
+    POLICIES,
+    BufferMemory,
+    Traces,
+    execute,
+    interleave,
+    run_program,
+)
 from weft.backends.execute.layout import data, layout, unfit
-from weft.backends.execute.machine import MessageShape, assemble
-from weft.backends.execute.memory import BufferMemory
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.formats.msccl.read.columns import code_of
+from weft.backends.formats.msccl.run import run_xml
+from weft.backends.judge.events import MessageShape, assemble
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective, make, one_shot_allreduce
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice

@@ -9,7 +9,8 @@ import pytest
 from casts import two_shot, up_and_down
 
 from weft.backends.cli import main
-from weft.backends.report.html.schedule import Look, loads_of, schedule_view
+from weft.backends.report.html.schedule import loads_of, schedule_view
+from weft.backends.report.html.schedule_page import Shown
 from weft.backends.report.trace_check import require_sound
 from weft.dsl.nouns.schedule import write
 from weft.synth.bounds import bounds
@@ -20,7 +21,7 @@ SIZE = 10**6
 
 def test_a_page_lights_the_tree_of_a_cast() -> None:
     one = up_and_down()
-    view = schedule_view(Look.at(one, SIZE, bounds(one.topology, one.collective)), "x")
+    view = schedule_view(Shown.of("x", one, SIZE, bounds(one.topology, one.collective)).look, "x")
     (table,) = view["items"]
     assert table["routes"] == [list(one.casts[0].links)]
     assert table["set"] == [0]
@@ -30,7 +31,7 @@ def test_a_page_lights_the_tree_of_a_cast() -> None:
 
 def test_loads_count_every_leg() -> None:
     one = two_shot(4)
-    look = Look.at(one, SIZE, bounds(one.topology, one.collective))
+    look = Shown.of("x", one, SIZE, bounds(one.topology, one.collective)).look
     assert loads_of(look).moved.tolist() == pytest.approx([SIZE * 5 / 4] * 8)
 
 

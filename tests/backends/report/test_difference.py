@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from strategies import planned_schedules, topologies
 from timed_programs import ring_allgather, ring_allreduce
 
-from weft.backends.formats.listings import program_sheets
-from weft.backends.report.difference import (
+from weft.backends.cli.nouns.schedule_noun import schedule_sheets
+from weft.backends.cli.verbs.diff import (
     Change,
     differences,
     differences_text,
 )
-from weft.backends.report.schedule_sheets import schedule_sheets
+from weft.backends.formats.listings import program_sheets
 from weft.backends.report.sheets import text_sheets, topology_sheets
 from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology

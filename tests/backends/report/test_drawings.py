@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 from strategies import planned_schedules, topologies
 from timed_programs import ring_allgather
 
-from weft.backends.report.dot import machine_dot, quoted
-from weft.backends.report.scale import shade, share_words
-from weft.backends.report.svg import drawing, joined, machine_piece, program_chart, schedule_chart
+from weft.backends.report.svg import (
+    drawing,
+    joined,
+    machine_dot,
+    machine_piece,
+    program_chart,
+    quoted,
+    schedule_chart,
+    shade,
+    share_words,
+)
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.program_record import record_program

@@ -14,13 +14,10 @@ from pages import classic, library, sharing, written
 
 from weft.backends.cli import main
 from weft.backends.compile.compile import lower_schedule
-from weft.backends.report.html.chunks import runs
-from weft.backends.report.html.code import chunks_moved
-from weft.backends.report.html.convergence import convergence_section
-from weft.backends.report.html.curves import baselines
+from weft.backends.report.html.bench_page import convergence_section
+from weft.backends.report.html.code import chunks_moved, runs, same_ranks
 from weft.backends.report.html.lanes import CELLS, TICKS, Bars, LaneRow, density, lane
 from weft.backends.report.html.library_page import library_page, middle, size_words
-from weft.backends.report.html.listing import same_ranks
 from weft.backends.report.html.page import (
     BUDGETS,
     LARGEST,
@@ -30,8 +27,8 @@ from weft.backends.report.html.page import (
     render,
     script_json,
 )
-from weft.backends.report.html.program_page import ShownProgram, program_page
-from weft.backends.report.html.schedule import Look, loads_of, schedule_view
+from weft.backends.report.html.program_page import ShownProgram, baselines, program_page
+from weft.backends.report.html.schedule import loads_of, schedule_view
 from weft.backends.report.html.schedule_page import (
     Shown,
     frontier_page,
@@ -54,7 +51,7 @@ SIZE = 1 << 20
 
 def view_of(schedule, most=26_000):
     bound = bounds(schedule.topology, schedule.collective)
-    return schedule_view(Look.at(schedule, SIZE, bound), "x", most)
+    return schedule_view(Shown.of("x", schedule, SIZE, bound).look, "x", most)
 
 
 def unpacked(row):
@@ -106,7 +103,7 @@ def test_bound_and_facts_are_those_of_the_problem():
 
 def test_bytes_over_links_add_up():
     schedule = sharing()
-    look = Look.at(schedule, SIZE, bounds(schedule.topology, schedule.collective))
+    look = Shown.of("x", schedule, SIZE, bounds(schedule.topology, schedule.collective)).look
     loads = loads_of(look)
     links = len(schedule.topology.links)
     each = SIZE / schedule.collective.message_chunks

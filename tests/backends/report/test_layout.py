@@ -10,10 +10,8 @@ from examples import examples
 from hypothesis import given, settings
 from strategies import topologies
 
-from weft.backends.report.folded import folded
-from weft.backends.report.grid_layout import grid_of
-from weft.backends.report.html.machine import machine_map
-from weft.backends.report.layout import NODE, half_width, layout, link_paths, node_label
+from weft.backends.report.html.machine import folded, machine_map
+from weft.backends.report.layout import NODE, grid_of, half_width, layout, link_paths, node_label
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
 

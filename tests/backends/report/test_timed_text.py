@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from strategies import planned_schedules
 from timed_programs import ring_allgather, stream
 
-from weft.backends.report.timed_text import CELLS, program_run_text, run_text
+from weft.backends.cli.nouns.timelines import CELLS, program_run_text, run_text
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer

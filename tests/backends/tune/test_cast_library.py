@@ -14,7 +14,7 @@ import pytest
 from weft.backends.cli import main
 from weft.backends.cli.flags.search import ResynthFlags
 from weft.backends.cli.verbs.resynth import as_before
-from weft.backends.report.html.library_text import library_html
+from weft.backends.report.html.library_page import library_html
 from weft.backends.tune.artefacts import Wanted
 from weft.backends.tune.folder import texts_of
 from weft.backends.tune.options import TuneOptions, timing_of

@@ -18,7 +18,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import ROOTED, make
 from weft.dsl.nouns.library import Library, read
 from weft.dsl.nouns.program import Protocol
-from weft.synth.engines.classic.laned import LANED, Laned
+from weft.synth.engines.classic.lanes import LANED, Laned
 from weft.synth.engines.classic.place import Site
 from weft.synth.engines.classic.schedule import to_schedule
 

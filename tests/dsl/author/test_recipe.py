@@ -9,7 +9,7 @@ from moves import achieves
 
 from weft.dsl.author.recipe import Recipe, load, load_collective, program
 from weft.dsl.author.standard import Allreduce, Broadcast, Reduce
-from weft.dsl.base.errors import BadAlgorithm, BadFile, SyntaxProblem, UnknownName, UserError
+from weft.dsl.base.errors import BadAlgorithm, BadFile, UnknownName, UserError
 from weft.dsl.base.spans import Span
 from weft.dsl.nouns.program import Protocol
 
@@ -106,101 +106,6 @@ def test_options_may_have_any_name_and_default(tmp_path: Path) -> None:
 def test_wrong_questions(file: str, tail: str, error: type[UserError], says: str) -> None:
     with pytest.raises(error, match=says):
         load(file + tail)
-
-
-@pytest.mark.parametrize(
-    ("text", "error", "says", "line"),
-    [
-        ("x = 1\n", BadFile, "defines no algorithm", None),
-        (
-            "from weft import *\n@program(Broadcast(2))\ndef f(p):\n    yield p.chunk(0, 0)\n",
-            UserError,
-            "f is a generator",
-            2,
-        ),
-        (
-            "from weft import *\n@program(Broadcast(2))\nasync def f(p):\n    pass\n",
-            UserError,
-            "f is an async function",
-            2,
-        ),
-        (
-            "from weft import *\nBuilder(Broadcast(2), instances=0.5)\n",
-            UserError,
-            "instances: 0.5 is not",
-            2,
-        ),
-        (
-            "from weft import *\n@program(Broadcast(2), instances=0.5)\ndef f(p):\n    pass\n",
-            UserError,
-            "instances: 0.5 is not",
-            2,
-        ),
-        (
-            "from weft import *\np = Builder(Broadcast(2))\n",
-            BadAlgorithm,
-            "output chunk 0 of rank 1 is never written",
-            None,
-        ),
-        ("def f(:\n", SyntaxProblem, "not Python", 1),
-        ("a = 1\nb = a / 0\n", BadFile, "ZeroDivisionError", 2),
-        (
-            "from weft import *\n@program(Broadcast(2))\ndef f(p):\n    p.nothing()\n",
-            BadFile,
-            "AttributeError",
-            4,
-        ),
-        (
-            "from weft import *\n@program(Broadcast(2))\ndef f(p):\n    p.chunk(0, 0)\\\n"
-            "     .copy_to(rank=2)\n",
-            BadAlgorithm,
-            "no rank 2",
-            5,
-        ),
-        (
-            "from weft import *\n@program(Broadcast(0))\ndef f(p):\n    pass\n",
-            UserError,
-            "process group is empty",
-            2,
-        ),
-        ("raise SystemExit(3)\n", BadFile, "SystemExit", 1),
-        (
-            "from weft import *\n@program('allreduce')\ndef f(p):\n    pass\n",
-            UserError,
-            "not a collective",
-            2,
-        ),
-        (
-            "from weft import *\n@program(Broadcast(2))\ndef f():\n    pass\n",
-            UserError,
-            "f takes no builder",
-            2,
-        ),
-        (
-            "from weft import *\n@program(Broadcast(2))\ndef f(p, in_place=True):\n    pass\n",
-            UserError,
-            "f cannot have an option of its own called in_place",
-            2,
-        ),
-        (
-            "from weft import *\n@program(lambda: 5)\ndef f(p):\n    pass\n",
-            UserError,
-            "the collective of f is 5",
-            None,
-        ),
-    ],
-)
-def test_a_file_that_goes_wrong(
-    tmp_path: Path, text: str, error: type[UserError], says: str, line: int | None
-) -> None:
-    path = tmp_path / "wrong.py"
-    path.write_text(text)
-    with pytest.raises(error, match=says) as caught:
-        load(str(path))
-    if line is not None:
-        assert isinstance(caught.value.where, Span)
-        assert caught.value.where.line == line
-        assert caught.value.where.source.name == str(path)
 
 
 def test_program_alone_before_a_function_is_refused(tmp_path: Path) -> None:

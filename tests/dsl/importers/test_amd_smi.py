@@ -69,7 +69,6 @@ SLOTS = rocm(
     lambda a, b: 2 if a // 2 == b // 2 else 3,
     None,
 )
-NVIDIA = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
 AMD_TABLES: dict[str, Cell] = {
     "ACCESS": lambda a, b: "ENABLED",
     "WEIGHT": lambda a, b: 15,
@@ -245,26 +244,6 @@ def test_types_of_links_in_other_letters_and_of_other_kinds(tmp_path: Path) -> N
     made = read(tmp_path, amd(8, dict(AMD_TABLES) | odd))
     assert len(made.links) == 54
     assert any("have no cable: GPU0-GPU1 UNKNOWN" in note for note in made.notes)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (MI300X[: MI300X.index("Link Type")], "no matrix of link types"),
-        (MI300X.replace("GPU7   XGMI", "GPU7"), "the row of GPU7 has 7 cells for 8 columns"),
-        (MI300X[: MI300X.rindex("GPU5   XGMI")], "the row of GPU5 is missing"),
-        (SLOTS.replace("GPU0   0            PCIE", "GPU0   0            XGMI"), "and back"),
-        (amd(4, AMD_TABLES).replace("1b:00.0", "05:00.0"), "each GPU in it once"),
-        (MI300X + QUADS, "another matrix of weight than in line 3: the texts of two hosts"),
-        (MI300X + NVIDIA, "a matrix of nvidia-smi beside that of AMD's tool in line 3"),
-        (NVIDIA + MI300X, "a matrix of nvidia-smi beside that of AMD's tool in line 6"),
-    ],
-)
-def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, text)
-    assert says in caught.value.render()
-    assert "amd.txt" in caught.value.render()
 
 
 def test_the_same_text_twice_is_one_host(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.base.errors import BadFile, BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.dsl.symmetry.symmetry import verified
@@ -60,39 +60,6 @@ def test_parallel_edges_must_be_meant(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="edges 0 and 2 both go from 0 to 1"):
         read(tmp_path, twice)
     assert len(read(tmp_path, {**twice, "parallel": True}).links) == 3
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"edges": [["a", "b", 0, 1]]}, "bandwidth 0"),
-        ({"edges": [["a", "b", -3, 1]]}, "bandwidth -3"),
-        ({"edges": [["a", "b", "nan", 1]]}, "finite number"),
-        ({"edges": [["a", "b", "inf", 1]]}, "finite number"),
-        ({"edges": [["a", "b", "1e999999999", 1]]}, "too long"),
-        ({"edges": [["a", "b", 3, -1]]}, "latency -1"),
-        ({"edges": [["a", "a", 3, 1]]}, "leads to itself"),
-        ({"edges": [["a", "b"]]}, "an edge is"),
-        ({"edges": [["a", ["b"], 1, 1]]}, "a node is named"),
-        ({"edges": [["a", "b", True, 1]]}, "must be a number"),
-        ({"edges": 5}, "edges must be a list"),
-        ({"gpu_ids": []}, "gpu_ids is missing"),
-        ({"gpu_ids": ["a", "b", "a"]}, "is listed twice"),
-        ({"gpu_ids": "ab"}, "gpu_ids is missing"),
-        ({"switches": ["sw"]}, "switches is an object"),
-        ({"switches": {"sw": "multicast"}}, "a list of words"),
-        ({"switches": {"sw": ["copies"]}}, "unknown capability"),
-        ({"switches": {"sw": ["turns"]}}, "does not reduce"),
-        ({"switches": {"a": ["reduces"]}}, "a is a GPU"),
-        ({"switches": {"sx": ["reduces"]}}, "unknown switch"),
-    ],
-)
-def test_bad_edge_lists_say_what_is_wrong(
-    tmp_path: Path, change: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, {**LINE, **change})
-    assert says in caught.value.render()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from strategies import topologies
 
-from weft.dsl.base.errors import BadFile, BadTopology, WeftError
+from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import NodeKind, Topology
 
@@ -136,27 +136,3 @@ def test_gml_with_comments_and_ids_only(tmp_path: Path) -> None:
     file.write_text(f'# by hand\nCreator "me"\ngraph [ node [ id 0 ] node [ id 1 ] {edge} ]\n')
     made = topology(str(file))
     assert (made.ranks, [n.name for n in made.nodes], len(made.links)) == (2, ["0", "1"], 2)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<graphml><graph/>",
-        "<graphml></graphml>",
-        "<graphml><graph edgedefault='directed'><edge source='a'/></graph></graphml>",
-        "<!DOCTYPE graphml [<!ENTITY a 'aaaa'>]><graphml>&a;</graphml>",
-        GRAPHML.replace("12.5", "wide"),
-        GRAPHML.replace('target="n1"', 'target="n7"'),
-        "graph [",
-        "graph [ node [ id 0 label 1 ] ]]",
-        "graph [ node [ id 0 ] edge [ source 0 target 5 ] ]",
-        "graph [ " + "a [ " * 3000,
-    ],
-)
-def test_files_that_cannot_be_read(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "bad"
-    file.write_text(text)
-    with pytest.raises((BadFile, BadTopology)) as caught:
-        topology(str(file))
-    assert isinstance(caught.value, WeftError)
-    assert caught.value.exit_code == 2

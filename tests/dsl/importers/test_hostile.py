@@ -18,7 +18,7 @@ from weft.dsl.base.files import parse_json
 from weft.dsl.base.spans import Source
 from weft.dsl.importers.recognized import read_any
 from weft.dsl.importers.sketches.taccl_rules import translate
-from weft.dsl.importers.taccl_pair import read_pair
+from weft.dsl.importers.taccl import read_pair
 from weft.dsl.importers.taccl_sketch import read_taccl_sketch
 from weft.dsl.language.lint import lint
 from weft.dsl.language.parse import parse

@@ -6,8 +6,7 @@ import pytest
 from nccl_tests_text import nccl_tests_text
 
 from weft.dsl.base.errors import BadFile
-from weft.dsl.importers.defaults import NO_PEER_ACCESS
-from weft.dsl.importers.generations import CHIPS, family_of, family_of_chips
+from weft.dsl.importers.generations import CHIPS, NO_PEER_ACCESS, family_of, family_of_chips
 from weft.dsl.importers.nccl_tests import read_run
 from weft.dsl.importers.recognized import read_any
 from weft.dsl.machines.spec import parse_spec

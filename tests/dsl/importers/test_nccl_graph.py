@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.failures import find
@@ -65,18 +62,3 @@ def test_nics_are_as_wide_as_their_channels(tmp_path: Path) -> None:
 def test_chains_of_trees_are_read_where_there_is_no_ring(tmp_path: Path) -> None:
     made = read(tmp_path, graphs(["gpu:0x0 gpu:0x1 gpu:0x2"], pattern="1"))
     assert {(x.src, x.dst) for x in made.links if x.src < x.dst} == {(0, 1), (1, 2)}
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (graphs([]), "no graph has a channel"),
-        (graphs(["gpu:x gpu:1"]), "graph.xml:3"),
-        (graphs(RINGS).replace('speedintra="20"', 'speedintra="-1"'), "speedintra is -1"),
-        (graphs(["net:0"]), "no GPU"),
-    ],
-)
-def test_bad_files_say_where(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, text)
-    assert says in caught.value.render()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from nccl_tests_text import nccl_tests_text
 
-from weft.dsl.base.errors import BadFile
 from weft.dsl.importers.nccl_log import read_log
 from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run
 from weft.dsl.importers.recognized import read_any
@@ -116,30 +115,6 @@ def test_one_object_of_nccl_tests(processes: int) -> None:
     assert run.hosts == tuple(f"h{p}" for p in range(processes) for _ in range(4))
     assert (run.test, run.gpus_per_process, run.warm) == ("all_reduce", 4, True)
     assert run.rows[1].where == "a.json: results[1]"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (nccl_json(out_of_bounds={"count": 3, "okay": "false"}), "the test failed"),
-        (nccl_json().replace('"nwrong": 0.0', '"nwrong": 3.0', 1), "results were wrong at 8"),
-        (nccl_json().replace('"time": 10.5', '"cpu_time": 10.5'), "no time of the GPUs"),
-        (nccl_json().replace('"time": 10.5', '"time": "nan"'), "time: expected a number"),
-        (nccl_json().replace('"ngpus": 4', '"ngpus": 1e300'), "ngpus: expected a number"),
-        (nccl_json(config={"devices": []}), "0 GPUs in the list"),
-        (nccl_json(gpus=10**9), "1000000000 GPUs in the list"),
-        (nccl_json(results=[7]), "a result is an object"),
-        (as_lines(rccl_records({"gpus": 4})).replace('"0"', '"5"', 1), "results were wrong"),
-        (as_lines(rccl_records({"gpus": 4})).replace("AllReduce", "Reduce", 1), "several tests"),
-        (as_list(rccl_records({"gpus": 4})).replace('"inPlace": 0', '"inPlace": 1', 1), "out of"),
-        (as_csv(rccl_records({"gpus": 0})), "0 GPUs"),
-        (as_lines(rccl_records({"gpus": 4})) + '{"size": 1, }\n', "not JSON"),
-        ('{"busBw": 1}', "size: expected a number"),
-    ],
-)
-def test_what_is_no_run(text: str, message: str) -> None:
-    with pytest.raises(BadFile, match=message):
-        read_run(text, "a.json")
 
 
 def test_a_column_of_zeros_makes_no_machine_impossible() -> None:

@@ -364,31 +364,6 @@ def test_a_copy_that_ends_before_or_within_the_rows_of_nics(tmp_path: Path, rows
 GOOD = matrix(uniform(4, "NV12"), 4, [])
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (GOOD.replace("GPU2\tNV12\tNV12\t X ", "GPU2\tNV12\t X "), "topo.txt:4"),
-        (GOOD.replace("GPU2\tNV12", "GPU2\tNV12\tNV12"), "topo.txt:4"),
-        ("\n".join(GOOD.splitlines()[:4]), "row of GPU3 is missing"),
-        ("\n".join(GOOD.splitlines()[:1]), "row of GPU0 is missing"),
-        (GOOD[: GOOD.rindex("NV12") + 2], "row of GPU3"),
-        (GOOD.replace("GPU1\tNV12", "GPU1\tNV99999"), "topo.txt:3"),
-        (GOOD.replace("GPU1\tNV12", "GPU1\tFOO"), "'FOO' is none of"),
-        (GOOD.replace("GPU1\tNV12", "GPU1\tNV4"), "and back"),
-        (GOOD.replace(" X ", "NV12", 1), "no X at its own place"),
-        ("hello\n", "format is not known"),
-        ("", "empty"),
-        ("\tGPU0\tGPU1\n", "missing"),
-        (GOOD.replace("\t", ""), "hint: keep the tabs or spaces between the columns"),
-    ],
-    ids=range(13),
-)
-def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, text)
-    assert says in caught.value.render()
-
-
 def test_standard_input_and_odd_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 

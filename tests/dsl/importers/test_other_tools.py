@@ -60,55 +60,6 @@ def test_a_class_of_links_for_each_dimension() -> None:
         assert {(image[a], image[b]) for a, b in ends} == ends
 
 
-@pytest.mark.parametrize(
-    ("text", "links"),
-    [
-        ("topology: Ring\nnpus_count: 4\nbandwidth: 50\nlatency: 500\n", 8),
-        ("topology:\n  - Ring\nnpus_count:\n  - 2\nbandwidth:\n- 50\nlatency:\n  - 0\n", 2),
-        ('latency: [1e3]\nbandwidth: [5.]\ntopology: ["Switch"]\nnpus_count: [3]\nother: [7]\n', 6),
-        (
-            "# a\n\ntopology: [FullyConnected,\n  Ring]\nnpus_count: [3,\n 3]\n"
-            "bandwidth: [1, 1]\nlatency: [1, 1]\n",
-            36,
-        ),
-        (
-            "--- # a\n'topology': [Ring]\n\"npus_count\" : [3]\n"
-            "bandwidth: [1]\nlatency: [1]\n...\n",
-            6,
-        ),
-        (
-            "topology: [Ring]\nnpus_count: [3]\nbandwidth: [1]\nlatency: [1]\n"
-            "dimensions-count: 1\nlink.kinds:\n  - NV\n",
-            6,
-        ),
-    ],
-)
-def test_forms_of_yaml(text: str, links: int) -> None:
-    assert len(read(text).links) == links
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("Ring,", "Torus,", "'Torus' is none of Ring"),
-        ("[ 2, 8, 4 ]", "[ 2, 8 ]", "npus_count has 2 values for 3"),
-        ("[ 2, 8, 4 ]", "[ 1, 8, 4 ]", "dimension 0 has 1 NPUs"),
-        ("[ 2, 8, 4 ]", "[ 2, 8, 99999999 ]", "are more than"),
-        ("200.0", "tbd", "'tbd' is not a number"),
-        ("100.0", "-100.0", "dimension 1"),
-        ("latency:", "latencies:", "latency: is missing"),
-        ("# as", "topology: [Ring]\n# as", "topology occurs twice"),
-        ("[ 2, 8, 4 ]", "&n [ 2, 8, 4 ]", "expected values of npus_count, got '&n'"),
-        ("200.0", "*b", "expected values of bandwidth, got '\\*b'"),
-        ("Ring,", "!!str Ring,", "expected values of topology, got '!!str'"),
-    ],
-)
-def test_wrong_networks(old: str, new: str, message: str) -> None:
-    assert old in THREE
-    with pytest.raises(BadFile, match=message):
-        read(THREE.replace(old, new, 1))
-
-
 def test_ns3_has_full_duplex_links() -> None:
     made = read(SWITCHED)
     assert (made.ranks, len(made.nodes)) == (8, 9)
@@ -150,23 +101,3 @@ def test_chunks_a_round_are_bandwidths_of_an_option() -> None:
     assert [(one.name, one.bandwidth, len(one.links)) for one in made.resources] == [("sw", 80, 11)]
     nested = read(json.dumps(BOX | {"switches": [BOX["switches"]]}), "bw=20GB/s,alpha=1us")
     assert nested.digest() == made.digest()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"links": [[0, 1]]}, "not a square"),
-        ({"links": []}, "links has 0 rows"),
-        ({"links": [[0, -1], [1, 0]], "switches": []}, "-1 chunks a round"),
-        ({"links": [[0, "x"], [1, 0]], "switches": []}, "links.0..1."),
-        ({"switches": [[0, 1]]}, "a switch is"),
-        ({"switches": [[[0], [1], 0, "s"]]}, "carries 0 chunks"),
-        ({"switches": [[[0, 4], [1], 1, "s"]]}, "'4' is not a node below 4"),
-        ({"switches": [[[0], [1, "2"], 1, "s"]]}, "'2' is not a node below 4"),
-        ({"switches": [[[0], [-1], 1, "s"]]}, "'-1' is not a node below 4"),
-        ({"msccl_type": "algorithm"}, "an algorithm of msccl-tools"),
-    ],
-)
-def test_wrong_topologies_of_msccl_tools(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadFile, match=message):
-        read(json.dumps(BOX | change))

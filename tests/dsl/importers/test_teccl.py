@@ -11,7 +11,7 @@ import pytest
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
-from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
+from weft.dsl.importers.sketches.taccl_rules import teccl_sketch
 from weft.dsl.importers.teccl import read_teccl_input
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.format import format
@@ -121,49 +121,3 @@ def test_what_is_asked(tmp_path: Path, number: int, kind: str) -> None:
     assert lint(tree, made) == ()
     sketch = elaborate(tree, made)
     assert (sketch.collective, sketch.size) == (kind, (48 * 10**6, 48 * 10**6))
-
-
-@pytest.mark.parametrize(
-    ("shape", "says"),
-    [
-        ({}, "'name' is missing"),
-        ({"name": "dgx1"}, "unknown machine of TE-CCL 'dgx1'"),
-        ({"name": "DGX1", "chasis": 1}, "did you mean 'chassis'?"),
-        ({"name": "DGX1", "chassis": 2}, "has one DGX1 only"),
-        ({"name": "Mesh", "chassis": 0}, "chassis is 0"),
-        ({"name": "Mesh", "side_length": 1}, "needs at least 2 GPUs"),
-        ({"name": "Mesh", "side_length": 60000}, "at most"),
-        ({"name": "NDv2", "chassis": 60000}, "at most"),
-        ({"name": "Mesh", "alpha": [1]}, "alpha has two numbers"),
-        ({"name": "Mesh", "alpha": [-1, 0]}, "alpha is negative"),
-        ({"name": "Mesh", "alpha": ["x", 0]}, "must be a finite number"),
-        ({"name": "Mesh", "chunk_size": 0}, "a chunk of 0 bytes"),
-        ({"name": "Mesh", "chunk_size": "1"}, "'chunk_size' must be int or float"),
-    ],
-)
-def test_wrong_machines_are_refused(tmp_path: Path, shape: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError) as caught:
-        machine(tmp_path, **shape)
-    assert says in caught.value.render()
-
-
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        ({"InstanceParams": {}}, "'TopologyParams' is missing"),
-        ({"TopologyParams": {"name": "AMD"}, "Instance": {}}, "did you mean 'InstanceParams'?"),
-        (
-            {"TopologyParams": {"name": "AMD"}, "InstanceParams": {"collective": 3}},
-            "collective is 3",
-        ),
-        (
-            {"TopologyParams": {"name": "AMD"}, "InstanceParams": {"num_chunks": 0}},
-            "num_chunks is 0",
-        ),
-        ({"TopologyParams": [], "InstanceParams": {}}, "'TopologyParams' must be dict"),
-    ],
-)
-def test_wrong_questions_are_refused(data: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read_teccl_input(data, "in.json")
-    assert says in caught.value.render()

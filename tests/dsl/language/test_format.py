@@ -61,7 +61,9 @@ LABELS = st.none() | st.sampled_from(["x", 'say "no"', "back\\slash", "# no comm
 LINE = {"trivia": TRIVIA}
 RULE = {"trivia": TRIVIA, "label": LABELS}
 SOURCES = groups(1) | st.just(ast.Any())
-POLICIES = st.one_of(st.just(ast.Few()), st.just(ast.Many()), st.builds(ast.AtMost, EXPRESSIONS))
+POLICIES = st.sampled_from(
+    [ast.Policy(ast.SwitchWord.FEW), ast.Policy(ast.SwitchWord.MANY)]
+) | st.builds(ast.Policy, st.just(ast.SwitchWord.AT_MOST), EXPRESSIONS)
 SWITCHES = st.sampled_from([ast.Name("nvswitch"), ast.Quoted("leaf-3"), ast.Any()])
 RULES = st.one_of(
     st.builds(ast.OnlyRule, SELECTIONS, **RULE),
@@ -78,9 +80,9 @@ RULES = st.one_of(
         ast.SendRule,
         MAYBE,
         EXPRESSIONS,
-        EXPRESSIONS,
-        EXPRESSIONS,
         MAYBE,
+        EXPRESSIONS,
+        EXPRESSIONS,
         MAYBE,
         st.booleans(),
         **RULE,

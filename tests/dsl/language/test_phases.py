@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from textwrap import dedent
 
-import pytest
-
-from weft.dsl.base.errors import SeveralErrors, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
-from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import (
     Chunks,
     ChunksBySize,
-    MaxDetour,
-    Measure,
-    OwnFirst,
     Phase,
     Phases,
-    Relay,
     Rule,
     Sketch,
 )
@@ -44,123 +36,6 @@ def phases(*lines: str, machine: str = TWO) -> tuple[Phase, ...]:
     return one.phases
 
 
-def test_inside_across_inside_is_an_allreduce() -> None:
-    one = sketch("""
-        phases as "rails":
-            reduce_scatter within node
-            allreduce across nodes by local rank
-            allgather within node
-    """)
-    boxes = (tuple(range(8)), tuple(range(8, 16)))
-    rails = tuple((r, r + 8) for r in range(8))
-    (found,) = one.rules
-    assert isinstance(found, Phases)
-    assert found.label == "rails"
-    assert found.kind is Kind.ALLREDUCE
-    assert found.phases == (
-        Phase(Kind.REDUCE_SCATTER, boxes),
-        Phase(Kind.ALLREDUCE, rails),
-        Phase(Kind.ALLGATHER, boxes),
-    )
-    assert one.collective == "allreduce"
-
-
-def test_groups_in_blocks_along_a_dimension_and_written_out() -> None:
-    rows, columns = phases("allgather in blocks of 3", "allgather along y", machine="torus:3x2")
-    assert rows.groups == ((0, 1, 2), (3, 4, 5))
-    assert columns.groups == ((0, 3), (1, 4), (2, 5))
-    across, inside = phases("alltoall in (0 3)(1 2)", "alltoall in (0 1)(2 3)", machine="ring:4")
-    assert across.groups == ((0, 3), (1, 2))
-    assert inside.groups == ((0, 1), (2, 3))
-    inside, across = phases(
-        "alltoall in blocks of 2", "alltoall across blocks of 2", machine="full:6"
-    )
-    assert inside.groups == ((0, 1), (2, 3), (4, 5))
-    assert across.groups == ((0, 2, 4), (1, 3, 5))
-    one = phases("allgather in (1 0)(2 3)", "allgather in (2 0)(3 1)", machine="full:4")
-    assert one[0].groups == ((1, 0), (2, 3))
-
-
-@pytest.mark.parametrize(
-    ("lines", "machine", "message", "at"),
-    [
-        (
-            "phases:\n    reduce_scatter within node",
-            TWO,
-            "these phases never bring together ranks 0 and 8",
-            "f:3:5",
-        ),
-        (
-            "collective allgather\nphases:\n    allreduce in blocks of 16",
-            TWO,
-            "these phases make allreduce, but the sketch is for allgather",
-            "f:3:1",
-        ),
-        (
-            "phases:\n    allgather in blocks of 5",
-            TWO,
-            "16 ranks cannot be divided into blocks of 5",
-            "f:3:28",
-        ),
-        (
-            "phases:\n    allgather in (0 1)(1 2)",
-            TWO,
-            "rank 1 is listed twice in the groups",
-            "f:3:15",
-        ),
-        ("phases:\n    allgather along x", TWO, "dgx1:nodes=2 has no dimensions", "f:3:21"),
-        ("phases:\n    allgather along z", "torus:2x2", "has no such dimension", "f:3:21"),
-        ("phases:\n    allgather along dimension 2", "torus:2x2", "no such dimension", "f:3:21"),
-        ("max detour 1-2 hops", TWO, "a detour of -1 hops is shorter than the shortest", "f:2:1"),
-        ("own data first over gpu0 -> nic0.0", TWO, "from GPU to GPU", "f:2:21"),
-        ("engine packin{trees=4}", TWO, "unknown engine 'packin'", "f:2:8"),
-        ("engine packing{tree=4}", TWO, "unknown option of packing 'tree'", "f:2:16"),
-        ("engine packing{trees=many}", TWO, "trees must be an integer", "f:2:22"),
-        ("between nodes 0 -> 2: only links 0 -> 0", TWO, "there is no node 2", "f:2:20"),
-        ("forbid links within node 3", TWO, "there is no node 3", "f:2:26"),
-        ("forbid links between nodes 1 -> 1", TWO, "between node 1 and itself", "f:2:28"),
-    ],
-)
-def test_what_cannot_be_is_told_at_its_place(
-    lines: str, machine: str, message: str, at: str
-) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        sketch(lines, machine)
-    assert str(caught.value.where) == at
-
-
-def test_a_wrong_engine_is_told_with_the_other_errors() -> None:
-    with pytest.raises(SeveralErrors) as caught:
-        sketch("engine none\nforbid links 0 -> 99")
-    assert [str(e.where) for e in caught.value.errors] == ["f:2:8", "f:3:19"]
-
-
-def test_an_engine_is_kept_as_its_text() -> None:
-    assert sketch("engine packing{ trees = 4 }").engine == "packing{trees=4}"
-    assert sketch("max hops 2").engine == ""
-
-
-def test_detours() -> None:
-    hops, share = rule("max detour 2 hops"), rule("max detour 50% of alpha")
-    assert isinstance(hops, MaxDetour)
-    assert isinstance(share, MaxDetour)
-    assert (hops.measure, hops.longest(3)) == (Measure.HOPS, 5)
-    assert (share.measure, share.longest(Fraction(7, 10))) == (Measure.ALPHA, Fraction(21, 20))
-
-
-def test_an_order_holds_for_a_block_or_for_some_links() -> None:
-    everywhere, inside, some = (
-        rule("own data first"),
-        rule("within node 1: own data first"),
-        rule("own data first over same local rank"),
-    )
-    assert isinstance(everywhere, OwnFirst)
-    assert isinstance(inside, OwnFirst)
-    assert isinstance(some, OwnFirst)
-    assert inside.pairs == {(a, b) for a, b in everywhere.pairs if min(a, b) >= 8}
-    assert some.pairs == {(a, (a + 8) % 16) for a in range(16)}
-
-
 def test_chunks_by_size_are_a_number_once_the_size_is_known() -> None:
     one = sketch("chunks 1 up to 64KiB, 2 up to 1MiB, 8 beyond", "ring:4")
     (by_size,) = one.rules
@@ -174,38 +49,3 @@ def test_chunks_by_size_are_a_number_once_the_size_is_known() -> None:
 
 
 # ---- nodes by number
-
-
-def test_a_relay_between_two_nodes_leaves_other_nodes_alone() -> None:
-    relay, order = sketch(
-        "between nodes 0 -> 1: relay any through 0 -> 1, own data first", "ndv2:nodes=3"
-    ).rules
-    assert isinstance(relay, Relay)
-    assert isinstance(order, OwnFirst)
-    assert relay.sources == set(range(8))
-    to_one = {p for p in relay.through if p[1] // 8 == 1}
-    assert to_one == {(0, 9)}
-    assert {p for p in relay.through if p[1] // 8 == 2} == {
-        (a, b) for a in range(8) for b in range(16, 24)
-    }
-    assert not {p for p in relay.through if p[0] >= 8}
-    assert (relay.own_first, order.pairs) == (False, {(0, 9)})
-
-
-def test_a_ring_of_nodes() -> None:
-    one = sketch(
-        "for i in 0..nodes-1: only links within node i, between nodes i -> (i+1)%nodes",
-        "dgx1:nodes=3",
-    )
-    allowed = {p for r in one.rules for p in r.pairs}  # type: ignore[attr-defined]
-    across = {(a // 8, b // 8) for a, b in allowed if a // 8 != b // 8}
-    assert across == {(0, 1), (1, 2), (2, 0)}
-
-
-def test_numbers_in_a_block_about_two_nodes_are_local_ranks() -> None:
-    (only,) = sketch("between nodes 0 <-> 2: forbid links 3 -> 4", "ndv2:nodes=3").rules
-    assert only.pairs == {(3, 20), (19, 4)}  # type: ignore[attr-defined]
-    (switch,) = sketch("within node 1: forbid links any -> nvswitch", "dgx-a100:nodes=2").rules
-    machine = topology("dgx-a100:nodes=2")
-    hosts = {machine.nodes[machine.links[i].src].host for i in switch.links}  # type: ignore[attr-defined]
-    assert hosts == {machine.nodes[8].host}

@@ -11,7 +11,7 @@ import pytest
 from weft import bounds
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
-from weft.dsl.importers.generations import GEN4, GEN5
+from weft.dsl.importers.generations import GENERATIONS
 from weft.dsl.machines import confined as module
 from weft.dsl.machines.confined import CONFINED_NOTE, LOOPBACK_NOTE, confined, plain_machine
 from weft.dsl.machines.failures import degraded, find
@@ -19,6 +19,8 @@ from weft.dsl.nouns.hops import find_hops, hop_distances
 from weft.dsl.nouns.parts import Medium, NodeKind
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.symmetry import verified
+
+GEN4, GEN5 = GENERATIONS["a100"].pcie, GENERATIONS["h100"].pcie
 
 
 def matrix(gpus: int, each: int, cell: str, name: str, near: str = "PIX") -> str:
@@ -292,7 +294,10 @@ source = "test"
 @pytest.mark.parametrize("kind", ["allgather", "alltoall", "allreduce"])
 @pytest.mark.parametrize(
     ("name", "links", "sm", "gts", "port"),
-    [("H100 80GB HBM3", 18, 90, "32.0", GEN5), ("A100-SXM4-80GB", 12, 80, "16.0", GEN4)],
+    [
+        ("H100 80GB HBM3", 18, 90, "32.0", GEN5),
+        ("A100-SXM4-80GB", 12, 80, "16.0", GEN4),
+    ],
 )
 def test_text_and_xml_of_one_host_are_one_machine(
     tmp_path: Path, name: str, links: int, sm: int, gts: str, port: Fraction, kind: str, each: int

@@ -57,8 +57,6 @@ def infiniband() -> str:
     return "\n".join(lines) + "\n"
 
 
-SLURM_CIRCLE = "SwitchName=a Switches=b\nSwitchName=b Switches=a\nSwitchName=c Nodes=n[1-2]\n"
-
 TWO_NICS = """  GPU0 GPU1 mlx5_0 mlx5_1
 GPU0 X NV12 PIX SYS
 GPU1 NV12 X SYS PIX
@@ -178,35 +176,6 @@ def test_the_rate_of_each_generation() -> None:
         layout = read_fabric(text, "ib.txt").layout
         assert layout is not None
         assert layout.hosts[0].ports[0].bandwidth == width
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "says"),
-    [
-        ("racks.toml", "hosts_per_rack = 0\n", "racks of no hosts"),
-        ("racks.toml", "hosts_per_rack = 4\nhops = 2\n", "hops"),
-        ("racks.toml", "hosts_per_rack = 4\nhop = 0.5\n", "hop"),
-        ("racks.toml", "hosts_per_rack =\n", "not TOML"),
-        ("racks.toml", "colour = 1\n", "not a fabric"),
-        ("racks.toml", "[fabric]\nhosts_per_rack = 4\n", "unknown key 'fabric'"),
-        ("racks.toml", "hosts_per_rack = 4\nspines = 0\n", "hint: spines = 1 to 1024"),
-        ("racks.toml", 'hosts_per_rack = 4\noversubscription = "2:1"\n', "--> racks.toml"),
-        ("topology.conf", "SwitchName=a Nodes=n1 Switches=a\n", "below itself: a below a"),
-        ("topology.conf", SLURM_CIRCLE, "below itself: "),
-        ("topology.conf", "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]\n", "on 'a' too"),
-        ("topology.conf", "SwitchName=a Switches=b\nSwitchName=c Nodes=n1\n", "unknown switch 'b'"),
-        ("topology.conf", "SwitchName=a Nodes=n[3-1]\n", "topology.conf:1"),
-        ("topology.conf", "SwitchName=a Nodes=n1\n", "places for 1 hosts, the machine has 2"),
-        ("topology.conf", "SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "listed twice"),
-        ("ib.txt", 'Switch 8 "S-1" # "x"\n', "no host is on a switch"),
-        ("ib.txt", infiniband() * 2, "'S-b0' is listed twice"),
-    ],
-)
-def test_bad_files_say_where(folder: Path, file: str, text: str, says: str) -> None:
-    Path(file).write_text(text)
-    shown = refused(f"two.txt:nodes=2,fabric={file}")
-    assert says in shown
-    assert file in shown
 
 
 def test_a_file_that_is_not_there(folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.workload import (
     Forwarders,
     Workload,
@@ -137,94 +137,6 @@ def test_a_table_reads_as_the_json_does() -> None:
     assert by["l"].loads == (("nic", Fraction(960)), ("nv", Fraction(3, 2)))
     assert by["attn"].us == 700
     assert load(found.to_json(), "again") == found
-
-
-C = {"name": "c", "kind": "compute", "us": 5}
-R = {"name": "r", "kind": "allreduce", "group": [0, 1], "bytes": 8}
-
-
-@pytest.mark.parametrize(
-    ("operations", "more", "told"),
-    [
-        ([], {}, "without operations"),
-        ([{**C, "us": None}], {}, "without a duration"),
-        ([{"name": "c", "kind": "compute"}], {}, "without a duration"),
-        ([{**C, "us": -3}], {}, "negative"),
-        ([{**C, "us": "3 s"}], {}, "finite number"),
-        ([{**C, "us": 1e30}], {}, "30 years"),
-        ([{**R, "group": []}], {}, "without a group"),
-        ([{**R, "group": [0, 0]}], {}, "rank 0 twice"),
-        ([{**R, "group": [0, -1]}], {}, "rank -1"),
-        ([{**R, "group": [0, 9]}], {"ranks": 4}, "rank 9 is outside 0 … 3"),
-        ([{**R, "group": "tp"}], {}, "has no axes"),
-        ([{**R, "group": "dp"}], {"axes": {"tp": 2}}, "unknown axis 'dp'"),
-        ([{**R, "group": [0, 3]}], {"axes": {"tp": 2}}, "rank 3 is outside"),
-        ([{**R, "bytes": 0}], {}, "size is missing"),
-        ([{**R, "bytes": -8}], {}, "-8 bytes"),
-        ([{**R, "bytes": 1.5}], {}, "whole number"),
-        ([{**R, "kind": "allgahter"}], {}, "unknown kind"),
-        ([{**R, "relays": "some"}], {}, "unknown relays"),
-        ([{**R, "root": 1}], {}, "has no root"),
-        ([{**R, "after": ["x"]}], {}, "which is not there"),
-        ([{**R, "sise": 3}], {}, "unknown key"),
-        ([R, R], {}, "two operations are called 'r'"),
-        (
-            [{**C, "name": "a", "after": "b"}, {**C, "name": "b", "after": "a"}],
-            {},
-            "a after b after a",
-        ),
-        ([{**C, "after": "c"}], {}, "c after c"),
-        (
-            [{"name": "v", "kind": "alltoallv", "group": [0, 1], "matrix": [[1, 2], [3]]}],
-            {},
-            "not square",
-        ),
-        (
-            [{"name": "v", "kind": "alltoallv", "group": [0], "matrix": [[1, 2], [3, 4]]}],
-            {},
-            "2 rows for 1 ranks",
-        ),
-        (
-            [{"name": "v", "kind": "alltoallv", "group": [0, 1], "matrix": [[1, -2], [3, 4]]}],
-            {},
-            "-2 bytes",
-        ),
-        ([{"name": "l", "kind": "load", "us": {}}], {}, "no resource"),
-        ([{"name": "l", "kind": "load", "us": {"nic": -1}}], {}, "negative"),
-        ([{"name": "t", "kind": "transfer", "src": 1, "dst": 1, "bytes": 4}], {}, "rank 1 twice"),
-        ([C], {"period": 0}, "period"),
-        ([C], {"axes": {"tp": 0}}, "positive size"),
-        ([C], {"resources": {"nic": 0}}, "not positive"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_place(
-    operations: list[Any], more: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(BadFile) as caught:
-        load(file(*operations, **more), "bad.json")
-    assert told in caught.value.message
-    assert str(caught.value.where).startswith("bad.json")
-
-
-@pytest.mark.parametrize(
-    ("text", "told", "where"),
-    [
-        ("name,kind,sise\n", "unknown column 'sise'", "t.csv:1"),
-        ("name,kind\nx,comput\n", "unknown kind 'comput'", "t.csv:2"),
-        ("name,kind,size\n\nx,allreduce,8\n", "without a group", "t.csv:3"),
-        ("name,kind,size,group\nx,allreduce,,0..3\n", "size is missing", "t.csv:2"),
-        ("name,kind,size,group\nx,allreduce,8,0-3\n", "'0-3' is not a rank", "t.csv:2"),
-        ("name,kind,duration\nx,load,nic\n", "not a load", "t.csv:2"),
-        ("name,kind\nx,compute\n", "without a duration", "t.csv:2"),
-        ("name,kind\nx,compute,3\n", "3 cells for 2 columns", "t.csv:2"),
-        ("name,kind,size\ntp,axis,x\n", "must be a count", "t.csv:2"),
-    ],
-)
-def test_a_bad_table_is_refused_at_its_row(text: str, told: str, where: str) -> None:
-    with pytest.raises(BadFile) as caught:
-        load_csv(text, "t.csv")
-    assert told in caught.value.message
-    assert str(caught.value.where).startswith(where)
 
 
 def test_a_cycle_behind_others_is_named_alone() -> None:

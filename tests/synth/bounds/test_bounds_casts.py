@@ -21,7 +21,7 @@ from weft.dsl.symmetry.orbits import orbits_of
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.bounds.cast_partition import _Prices
+from weft.synth.bounds.partition import _Prices
 from weft.synth.bounds.switch_gain import beyond_transfers
 from weft.synth.steiner.graph import SteinerGraph
 from weft.synth.steiner.packing import cast_packing

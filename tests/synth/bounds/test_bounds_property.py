@@ -18,8 +18,7 @@ from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.collective import Collective, Kind, custom, make
 from weft.dsl.nouns.topology import Node, NodeKind, Resource, Topology, gpu, link
 from weft.synth.bounds import bounds
-from weft.synth.lp.certified import LinearProgram, certified_minimum
-from weft.synth.lp.quotient import quotient
+from weft.synth.lp.certified import LinearProgram, certified_minimum, quotient
 
 WIDTHS = st.sampled_from([1, 2, 3, 5, 25, Fraction(25, 2), Fraction(1, 3)])
 KINDS = [str(k) for k in Kind if k is not Kind.CUSTOM]

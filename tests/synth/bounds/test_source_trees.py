@@ -12,7 +12,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.topology import Link, Topology, both_ways, gpu
 from weft.synth.bounds import bounds
 from weft.synth.bounds.effort import BOUND_EFFORT
-from weft.synth.bounds.source_trees import SourceTrees
+from weft.synth.bounds.flow import SourceTrees
 
 TREES = replace(BOUND_EFFORT, flow_kept=0, weight_sources=4)
 """No exact program; weights wherever there are some sources."""

@@ -14,7 +14,7 @@ from weft.dsl.base.processes import descendants
 
 HARD = """
 import pulp
-from weft.synth.lp.solver import solve
+from weft.synth.lp.highs import solve
 value = lambda i, j: (i * i * 37 + j * j * 91 + i * j * 13 + i * i * j) % 997 + 1
 values = [[value(i, j) for i in range(200)] for j in range(31)]
 model = pulp.LpProblem("hard", pulp.LpMaximize)

@@ -26,7 +26,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import GIVEN_UP, SOLVER_DIED, Budget, Silent
-from weft.synth.lp import solver as lp_solver
+from weft.synth.lp import highs as lp_solver
 from weft.synth.lp.highs import INFEASIBLE, solve_lp
 from weft.synth.solvers.cp_sat import CpAnswer, CpModel, CpVerdict, solve
 from weft.synth.solvers.pool import Listener, solvers

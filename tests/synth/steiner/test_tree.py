@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from weft.synth.steiner.tree import least_parents
+from weft.synth.steiner.graph import least_parents
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import (
     BUFFER_NUMBER,
     NOBODY,
@@ -21,8 +20,7 @@ from weft.dsl.nouns.program import (
 from .model import XmlAlgo
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class XmlCode(Code):
+class XmlCode(Code, eq=False, kw_only=True):
     """The columns of a file, well formed or not; an instruction is one of its transfers.
 
     Attributes:

@@ -6,17 +6,19 @@ that wait for a missing signal have no order.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from ....check.findings import Finding, Severity, errors
+from weft.dsl.nouns.program import Buffer
+
+from ....check.findings import Finding, Severity, errors, errors_first
+from ..events import Counter
 from ..plan.model import ExecutionPlan, chunk_units
 from .form import MAX_OPS, form
-from .graph import Key, PlanEvent, PlanGraph, PlanStep, build
-from .hazards import cells, hazards
-from .past import Past
+from .graph import Access, CounterUse, PlanGraph, at, build
+from .past import Past, batches
 
 MOST = 20
 MOST_FOLLOWED = 200_000
@@ -35,7 +37,7 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
     sizes = [*sizes[-1:], *sizes[:-1]]  # first one at which every block has a share
     found = list(form(plan, sizes, longest))
     if errors(found):
-        return _sorted(found)
+        return errors_first(found)
     for turn, units in enumerate(sizes):
         graph = build(plan, units)
         if turn >= max(LEAST_SIZES, MOST_FOLLOWED // max(1, len(graph.accesses))):
@@ -50,11 +52,11 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
             ]
         found += [f for f in wrong if f not in found]
         if errors(found):
-            return _sorted(found)
+            return errors_first(found)
     if not complete:
         text = "thread blocks share chunks in more ways, at other sizes, than are followed here"
         found.append(Finding("races", Severity.WARNING, text))
-    return _sorted(found)
+    return errors_first(found)
 
 
 def _followed(plan: ExecutionPlan, graph: PlanGraph) -> list[Finding]:
@@ -64,17 +66,12 @@ def _followed(plan: ExecutionPlan, graph: PlanGraph) -> list[Finding]:
         return found
     found += _packets(graph)
     link(plan, graph)
-    order = topological(graph)
-    if len(order) < len(graph):
-        return [*found, _cycle(graph, set(order))]
+    sorted_ = Past.of(len(graph), graph.strong, graph.weak).levels.order
+    if len(sorted_) < len(graph):
+        return [*found, _cycle(graph, set(sorted_.tolist()))]
     if errors(found):
         return found
     return [*found, *_few(list(hazards(plan, graph)))]
-
-
-def _sorted(found: list[Finding]) -> tuple[Finding, ...]:
-    ranks = list(Severity)
-    return tuple(sorted(found, key=lambda f: ranks.index(f.severity)))
 
 
 def _few(found: list[Finding]) -> list[Finding]:
@@ -91,11 +88,6 @@ def _few(found: list[Finding]) -> list[Finding]:
         if count > MOST
     ]
     return kept + more
-
-
-def at(check: str, message: str, step: PlanStep, severity: Severity = Severity.ERROR) -> Finding:
-    """Return a finding at an operation."""
-    return Finding(check, severity, message, step.rank, step.block, step.index)
 
 
 def _counts(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
@@ -149,9 +141,11 @@ def _counts(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
 
 def _packets(graph: PlanGraph) -> list[Finding]:
     """Order packets before their readers; each place is written once per launch, and then read."""
-    packets = [a for a in graph.accesses if a.packets]
+    packets = [a for a in graph.accesses if a.place.packets]
     found: list[Finding] = []
-    for (owner, low), here in cells([(a.owner, a.low, a.high) for a in packets]).items():
+    for (owner, low), here in cells(
+        [(a.place.rank, a.place.start, a.place.stop) for a in packets]
+    ).items():
         place = f"packets in s[{low // graph.units}]"
         writers = [packets[k] for k in here if packets[k].writes]
         readers = [packets[k] for k in here if not packets[k].writes and not packets[k].late]
@@ -191,7 +185,7 @@ def _cycle(graph: PlanGraph, sorted_: set[int]) -> Finding:
 ROUNDS = 20
 """Repetitions; every one orders a further pair of blocks that share a counter."""
 
-Before = Callable[[PlanEvent, PlanEvent], bool]
+Before = Callable[[CounterUse, CounterUse], bool]
 
 
 def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
@@ -209,11 +203,10 @@ def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
     for key in keys:
         _add(graph, _pairs(plan, graph, key, _in_block), linked)
     for _ in range(ROUNDS if shared else 0):
-        order = topological(graph)
-        if len(order) < len(graph):
-            return
         past, found = Past.of(len(graph), graph.strong, graph.weak), len(linked)
-        for keys in _batches(graph, shared, 32 * past.words):
+        if len(past.levels.order) < len(graph):
+            return
+        for keys in batches(shared, lambda key: len(_events(graph, key)), 32 * past.words):
             known = _known(past, [e for k in keys for e in _events(graph, k)])
             for key in keys:
                 _add(graph, _pairs(plan, graph, key, known), linked)
@@ -221,36 +214,21 @@ def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
             return
 
 
-def _blocks(events: Sequence[PlanEvent]) -> int:
+def _blocks(events: Sequence[CounterUse]) -> int:
     return len({e.block for e in events})
 
 
-def _events(graph: PlanGraph, key: Key) -> list[PlanEvent]:
+def _events(graph: PlanGraph, key: Counter) -> list[CounterUse]:
     return [*graph.gives[key], *graph.takes[key]]
 
 
-def _in_block(one: PlanEvent, other: PlanEvent) -> bool:
+def _in_block(one: CounterUse, other: CounterUse) -> bool:
     """Test whether one event of a block always precedes a later one of that block."""
     same = one.block == other.block
     return same and (one.phase < other.phase or one.thread == other.thread)
 
 
-def _batches(graph: PlanGraph, keys: Sequence[Key], most: int) -> Iterator[list[Key]]:
-    """Yield keys with at most so many events together, or one with more."""
-    batch: list[Key] = []
-    used = 0
-    for key in keys:
-        need = len(graph.gives[key]) + len(graph.takes[key])
-        if batch and used + need > most:
-            yield batch
-            batch, used = [], 0
-        batch.append(key)
-        used += need
-    if batch:
-        yield batch
-
-
-def _known(past: Past, events: Sequence[PlanEvent]) -> Before:
+def _known(past: Past, events: Sequence[CounterUse]) -> Before:
     """Return the order of some events as far as the graph had it."""
     moments = dict.fromkeys(m for e in events for m in (e.moment, e.met))
     bit = {m: k for k, m in enumerate(moments)}
@@ -259,8 +237,8 @@ def _known(past: Past, events: Sequence[PlanEvent]) -> Before:
 
 
 def _pairs(
-    plan: ExecutionPlan, graph: PlanGraph, key: Key, before: Before
-) -> Iterator[tuple[PlanEvent, PlanEvent]]:
+    plan: ExecutionPlan, graph: PlanGraph, key: Counter, before: Before
+) -> Iterator[tuple[CounterUse, CounterUse]]:
     """Yield the (give, take) pairs of a counter in which the take cannot do without the give."""
     kind, rank, number = key
     initial = plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
@@ -280,14 +258,14 @@ def _pairs(
             yield give, take
 
 
-def _one_by_one(events: Sequence[PlanEvent], before: Before) -> bool:
+def _one_by_one(events: Sequence[CounterUse], before: Before) -> bool:
     """Test whether all events always happen in the order of their list."""
     return all(map(before, events, events[1:]))
 
 
 def _in_turn(
-    gives: Sequence[PlanEvent], takes: Sequence[PlanEvent], initial: int
-) -> Iterator[tuple[PlanEvent, PlanEvent]]:
+    gives: Sequence[CounterUse], takes: Sequence[CounterUse], initial: int
+) -> Iterator[tuple[CounterUse, CounterUse]]:
     """Yield the pairs of a counter whose gives, and takes, come one by one: the k-th take cannot do
     without the first k gives, of which the last of each block implies the others of that block.
 
@@ -304,21 +282,21 @@ def _in_turn(
                     break
 
 
-def _latest(gives: Sequence[PlanEvent]) -> list[PlanEvent]:
+def _latest(gives: Sequence[CounterUse]) -> list[CounterUse]:
     """Those that are not implied by a later one of their block."""
-    kept: list[PlanEvent] = []
+    kept: list[CounterUse] = []
     for give in sorted(gives, key=lambda g: (g.phase, g.moment), reverse=True):
         if not any(k.relaxed <= give.relaxed and _in_block(give, k) for k in kept[-4:]):
             kept.append(give)
     return kept
 
 
-def _meetings(gives: Sequence[PlanEvent], before: Before) -> list[tuple[PlanEvent, int]]:
+def _meetings(gives: Sequence[CounterUse], before: Before) -> list[tuple[CounterUse, int]]:
     """Return where blocks met before they gave, and how many gives always follow each."""
     if any(g.relaxed for g in gives):
         return []
 
-    def follows(met: PlanEvent, give: PlanEvent) -> bool:
+    def follows(met: CounterUse, give: CounterUse) -> bool:
         if met.block == give.block:
             return give.phase >= met.phase
         return before is not _in_block and before(met, give)
@@ -327,7 +305,7 @@ def _meetings(gives: Sequence[PlanEvent], before: Before) -> list[tuple[PlanEven
     return [(met, sum(follows(met, other) for other in gives)) for met in found.values()]
 
 
-def _ranks(events: Sequence[PlanEvent], before: Before, *, earlier: bool) -> list[int]:
+def _ranks(events: Sequence[CounterUse], before: Before, *, earlier: bool) -> list[int]:
     """For each event how many of the others always precede (or follow) it."""
     count = len(events)
     if before is _in_block and _one_by_one(events, before):
@@ -343,7 +321,7 @@ def _ranks(events: Sequence[PlanEvent], before: Before, *, earlier: bool) -> lis
 
 
 def _add(
-    graph: PlanGraph, pairs: Iterator[tuple[PlanEvent, PlanEvent]], linked: set[tuple[int, int]]
+    graph: PlanGraph, pairs: Iterator[tuple[CounterUse, CounterUse]], linked: set[tuple[int, int]]
 ) -> None:
     for give, take in pairs:
         if (give.moment, take.moment) in linked:
@@ -353,18 +331,212 @@ def _add(
         side[take.moment] += [give.moment, *give.before]
 
 
-def topological(graph: PlanGraph) -> list[int]:
-    """Return all moments in order; fewer if some wait for each other."""
-    after: list[list[int]] = [[] for _ in range(len(graph))]
-    missing = [len(s) + len(w) for s, w in zip(graph.strong, graph.weak, strict=True)]
-    for side in (graph.strong, graph.weak):
-        for moment, ones in enumerate(side):
-            for one in ones:
-                after[one].append(moment)
-    ready = [m for m, count in enumerate(missing) if not count]
-    for m in ready:
-        for later in after[m]:
-            missing[later] -= 1
-            if not missing[later]:
-                ready.append(later)
-    return ready
+# --- unordered accesses, and remote accesses that may begin too early or end too late -------------
+#
+# Every access to the buffers of a rank is a bit, and moments know the accesses that have ended
+# before them (:mod:`.past`): O(edges · accesses / 64), for as many ranks at a time as fit a table.
+
+MOST_WORK = 10_000_000_000
+"""Edges × words of accesses beyond which the proof is not attempted (a minute or so)."""
+
+
+def hazards(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
+    """Races, missing handshakes, and what is unfinished at the end; the graph has no cycle."""
+    strong = Past.of(len(graph), graph.strong)
+    by_owner: dict[int, list[Access]] = defaultdict(list)
+    for a in graph.accesses:
+        by_owner[a.place.rank].append(a)
+    work = strong.edges * sum(1 + len(mine) // 64 for mine in by_owner.values())
+    if work > MOST_WORK:
+        text = f"too large for the race proof here ({len(graph)} moments)"
+        yield Finding("races", Severity.WARNING, text)
+        return
+    far = [a for a in graph.accesses if a.place.rank != a.by.rank]
+    begun = _begun(graph, far)
+    done = [0] * len(plan.gpus)
+    for rank, moments in enumerate(graph.finish):
+        for m in moments:
+            done[rank] |= begun[m]
+    for a in far:
+        yield from _handshake(plan, a, begun, done)
+    for ranks in batches(
+        range(len(plan.gpus)), lambda rank: len(by_owner[rank]), 64 * strong.words
+    ):
+        yield from _together(plan, graph, strong, ranks, by_owner)
+
+
+def _together(
+    plan: ExecutionPlan,
+    graph: PlanGraph,
+    strong: Past,
+    ranks: list[int],
+    by_owner: dict[int, list[Access]],
+) -> Iterator[Finding]:
+    """Judge the buffers of some ranks: what has ended before each of their accesses and the end."""
+    accesses = [a for rank in ranks for a in by_owner[rank]]
+    marks = [(a.end, k) for k, a in enumerate(accesses)]
+    finish = [m for rank in ranks for m in graph.finish[rank]]
+    bits = strong.bits(marks, [*(a.start for a in accesses), *finish])
+    first = 0
+    for rank in ranks:
+        mine = by_owner[rank]
+        mask = (1 << len(mine)) - 1
+        wanted = {*(a.start for a in mine), *graph.finish[rank]}
+        ended = {m: bits[m] >> first & mask for m in wanted}
+        first += len(mine)
+        yield from _rank(plan, graph, rank, mine, ended)
+
+
+# --- who has begun --------------------------------------------------------------------------------
+
+
+def _begun(graph: PlanGraph, far: list[Access]) -> dict[int, int]:
+    """For starts of remote accesses and for ends, as bits, the ranks whose launch has begun."""
+    past = Past.of(len(graph), graph.strong, graph.weak)
+    marks = [(m, rank) for rank, moments in enumerate(graph.begin) for m in moments]
+    return past.bits(marks, [*(a.start for a in far), *(m for f in graph.finish for m in f)])
+
+
+def _handshake(
+    plan: ExecutionPlan, a: Access, begun: dict[int, int], done: list[int]
+) -> Iterator[Finding]:
+    """Yield a finding if an access may precede its peer's launch; packets may be a launch early."""
+    owner = a.place.rank
+    if begun[a.start] >> owner & 1:
+        return
+    if not a.place.packets:
+        yield at(
+            "handshake",
+            f"nothing tells that the launch of rank {owner} has begun: its buffers may be in use",
+            a.by,
+        )
+    elif not plan.double_scratch or not done[a.by.rank] >> owner & 1:
+        yield at(
+            "handshake",
+            f"packets to rank {owner} may overwrite those of an earlier "
+            "launch that it has not read",
+            a.by,
+        )
+
+
+# --- one rank's buffers --------------------------------------------------------------------------
+
+Span = tuple[Hashable, int, int]
+"""A range of a space."""
+
+
+def cells(spans: Sequence[Span]) -> dict[tuple[Hashable, int], list[int]]:
+    """Return which spans cover each cell: all between two neighbouring ends of spans of a space.
+
+    A cell is named by its space and its begin.
+    """
+    ends: dict[Hashable, set[int]] = defaultdict(set)
+    for space, low, high in spans:
+        ends[space] |= {low, high}
+    cuts = {space: sorted(some) for space, some in ends.items()}
+    covering: dict[tuple[Hashable, int], list[int]] = defaultdict(list)
+    for k, (space, low, high) in enumerate(spans):
+        at = cuts[space]
+        for begin in at[bisect_left(at, low) : bisect_left(at, high)]:
+            covering[space, begin].append(k)
+    return covering
+
+
+def _address(plan: ExecutionPlan, rank: int, a: Access, units: int) -> Span:
+    """Return a space and a range in it, such that aliases are one."""
+    if a.place.packets:
+        return "s", 2 * a.place.start, 2 * a.place.stop
+    if a.place.buffer is Buffer.SCRATCH:
+        return "s", a.place.start, a.place.stop
+    if not plan.in_place:
+        return str(a.place.buffer), a.place.start, a.place.stop
+    gpu, shift = plan.gpus[rank], 0
+    if a.place.buffer is plan.moving:
+        shift = rank * gpu.size_of(a.place.buffer)
+    return "u", a.place.start + shift * units, a.place.stop + shift * units
+
+
+def _rank(
+    plan: ExecutionPlan,
+    graph: PlanGraph,
+    rank: int,
+    accesses: list[Access],
+    ended: dict[int, int],
+) -> Iterator[Finding]:
+    """Yield what is wrong in one rank's buffers; ``ended``: as bits, what has before a moment."""
+    at_end = 0
+    for m in graph.finish[rank]:
+        at_end |= ended[m]
+    spans = [_address(plan, rank, a, graph.units) for a in accesses]
+    for k, a in enumerate(accesses):
+        if not a.place.packets and not at_end >> k & 1:
+            if a.by.rank != rank:
+                verb = "writes into" if a.writes else "reads"
+                yield at(
+                    "ending",
+                    f"{verb} {a.name} of rank {rank}, which may end before that is done",
+                    a.by,
+                )
+            elif a.late:
+                yield at(
+                    "ending",
+                    f"the network may read {a.name} after the plan "
+                    "has ended: flush it, or wait for an answer",
+                    a.by,
+                )
+    told: set[tuple[int, int]] = set()
+    for (space, _), here in cells(spans).items():
+        if space in ("s", "o"):
+            yield from _stale(accesses, ended, here, rank, told)
+        for j, y in enumerate(here):
+            for x in here[:j]:
+                if (x, y) not in told and (
+                    problem := _conflict(
+                        accesses[x], accesses[y], ended, x, y, same=spans[x] == spans[y]
+                    )
+                ):
+                    told.add((x, y))
+                    yield at(
+                        "races",
+                        f"{_name(accesses[y], rank)} {problem} {accesses[x].by}",
+                        accesses[y].by,
+                    )
+
+
+def _stale(
+    accesses: list[Access],
+    ended: dict[int, int],
+    here: list[int],
+    rank: int,
+    told: set[tuple[int, int]],
+) -> Iterator[Finding]:
+    """Yield findings for reads of a place that no earlier access can have written."""
+    writes = [k for k in here if accesses[k].writes]
+    for k in here:
+        a = accesses[k]
+        later = [w for w in writes if accesses[w].by == a.by or ended[accesses[w].start] >> k & 1]
+        if not a.writes and len(later) == len(writes) and (k, k) not in told:
+            told.add((k, k))
+            yield at("stale", f"{_name(a, rank)} is read and never written before", a.by)
+
+
+def _name(a: Access, rank: int) -> str:
+    kind = "packets in " if a.place.packets else ""
+    return f"{kind}{a.name} of rank {rank}"
+
+
+def _conflict(
+    a: Access, b: Access, ended: dict[int, int], x: int, y: int, *, same: bool
+) -> str | None:
+    """Return what is wrong between two accesses to one place, or None; ``same``: to all of it."""
+    if a.place.packets != b.place.packets and (a.writes or b.writes):
+        return "is a place of packets and of plain data, also for"
+    if not a.writes and not b.writes:
+        return None
+    if a.place.packets and not any(one.late and not one.writes for one in (a, b)):
+        return None  # flags order packets and their readers, but not who copies packets as data
+    if a.by == b.by and same and not a.late:
+        return None  # a thread reads an element before it writes that element
+    if ended[b.start] >> x & 1 or ended[a.start] >> y & 1:
+        return None
+    return "is unordered with"

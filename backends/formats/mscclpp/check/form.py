@@ -12,6 +12,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
 
 from ....check.findings import Finding, Severity
+from ..events import packet_sides
 from ..plan.model import (
     Channel,
     ExecutionPlan,
@@ -401,34 +402,6 @@ def _channel_leads_elsewhere(
     if 0 <= number < len(peers) and peers[number] != rank:
         return f"`{op.op}` writes to rank {rank} through a channel to rank {peers[number]}"
     return None
-
-
-def packet_sides(op: Operation) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Mark the sources, and the destinations, that are packets in scratch (own or a peer's)."""
-    none = (False,) * len(op.src), (False,) * len(op.dst)
-    if op.op not in _PACKET_SIDES:
-        return none
-    src, dst = _PACKET_SIDES[op.op]
-    if op.op is PlanOp.PUT_PACKETS and op.channel is Channel.PORT:
-        src = 0  # they are packed already
-    return (
-        tuple(src is not None and k >= src for k in range(len(op.src))),
-        tuple(dst is not None and k >= dst for k in range(len(op.dst))),
-    )
-
-
-# The first source and destination that is packets: all after it are, too.
-_PACKET_SIDES: dict[PlanOp, tuple[int | None, int | None]] = {
-    PlanOp.READ_PUT_PACKETS: (0, 0),
-    PlanOp.PUT_PACKETS: (None, 0),
-    PlanOp.UNPACK: (0, None),
-    PlanOp.COPY_PACKETS: (None, 0),
-    PlanOp.REDUCE_PACKETS: (1, None),
-    PlanOp.REDUCE_SEND_PACKETS: (1, 1),
-    PlanOp.REDUCE_COPY_PACKETS: (1, 1),
-    PlanOp.REDUCE_COPY_SEND_PACKETS: (1, 1),
-    PlanOp.MULTICAST_STORE_PACKETS: (0, 0),
-}
 
 
 def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:

@@ -7,13 +7,16 @@ is filled some words at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.layers import EdgeLevels
 from weft.dsl.base.lazy_dataclass import dataclass
+
+T = TypeVar("T")
 
 TABLE_WORDS = 1 << 23
 """Words of a table of all moments (64 MiB)."""
@@ -69,3 +72,18 @@ class Past:
         for source, heads, target in self.levels.steps():
             table[target] |= np.bitwise_or.reduceat(table[source], heads, axis=0)
         return table
+
+
+def batches(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Yield neighbouring items whose sizes sum up to at most ``most``, or one that is larger."""
+    batch: list[T] = []
+    used = 0
+    for item in items:
+        need = size(item)
+        if batch and used + need > most:
+            yield batch
+            batch, used = [], 0
+        batch.append(item)
+        used += need
+    if batch:
+        yield batch

@@ -125,7 +125,6 @@ class TreeWriter:
     # --- away from it -----------------------------------------------------------------------------
 
     def _spread(self, chunk: int, tree: _Below, v: int, ready: dict[int, int]) -> None:
-        """Bring what a rank holds to all below it."""
         queue = [v]
         while queue:
             u = queue.pop()

@@ -4,6 +4,12 @@ Allreduce: the best mixture of trees (:mod:`weft.synth.steiner.packing`), and si
 that are cheap at the size, α counted; broadcast and reduce: such trees alone, since no mixture of
 them is quicker than without casts where as much enters every node as leaves it. Each is tried in
 several numbers of slices and orders by simulation. Allgather and reduce_scatter gain nothing.
+
+Packings of transfers on a machine whose switches compute, as if they only forwarded.
+
+Their search then knows the bound that transfers can meet, and ends there: it is the search of the
+machine without capabilities, to the last step. What it finds is told of the machine itself, with
+the bound of all schedules.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
@@ -28,16 +34,18 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import orbits_of
 
 from ....base.effort import Effort, setting
-from ....base.engine import Point
+from ....base.engine import Observer, Outcome, Point, Status
 from ....base.meter import Meter
 from ....bounds import bounds
 from ....fabric.fabric import fabric_of
 from ....fabric.occupancy import us_per_byte
+from ....frontier.objective import meets_bound
 from ....judge.casts import cast_problems
 from ....judge.verify import verify
 from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
 from ....time.schedule_tables import prepare
 from ....time.slices import doubled
+from ..trees.model import point_of
 from .schedule import Pair, lifted, planned, schedule_of
 
 KINDS = (Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE)
@@ -91,38 +99,30 @@ def cast_points(problem: Problem, sizes: Sequence[int], meter: Meter) -> list[Po
             break
         found = _best_of(problem.topology, problem.collective, by_rate, size, CAST_EFFORT)
         if found is not None:
-            meter.spend(found.steps)
-            points.append(_point(problem, found, size))
+            steps, us, schedule, candidate = found
+            meter.spend(steps)
+            points.append(_point(problem, size, us, schedule, candidate))
     return points
-
-
-@dataclass(frozen=True, eq=False)
-class _Quickest:
-    """The schedule in its best order and number of slices, its µs, and the work it took."""
-
-    us: float
-    schedule: Schedule
-    candidate: _CastSchedule
-    steps: int
 
 
 @kept(most=16)
 def _best_of(
     topology: Topology, collective: Collective, by_rate: bool, size: int, effort: CastEffort
-) -> _Quickest | None:
-    """Return the quickest at a size; ``by_rate``: of those of the best rate alone."""
+) -> tuple[int, float, Schedule, _CastSchedule] | None:
+    """The steps of work, and µs, schedule in the best order and slices, and what it is; with
+    ``by_rate`` of those of the best rate alone."""
     meter = Meter(sys.maxsize)
     candidates = list(_within_groups(topology, collective, by_rate, size, meter))
     if by_rate:
         least = min((c.rate for c in candidates), default=Fraction(0))
         candidates = [c for c in candidates if c.rate == least]
-    best: _Quickest | None = None
+    best: tuple[float, Schedule, _CastSchedule] | None = None
     for one in sorted(candidates, key=lambda c: c.rate):
-        if best is None or float(one.rate) * size < best.us:
+        if best is None or float(one.rate) * size < best[0]:
             us, schedule = in_slices(one.schedule, size, meter, effort)
-            if best is None or us < best.us:
-                best = _Quickest(us, schedule, one, 0)
-    return None if best is None else replace(best, steps=meter.done)
+            if best is None or us < best[0]:
+                best = us, schedule, one
+    return None if best is None else (meter.done, *best)
 
 
 def _within_groups(
@@ -246,26 +246,68 @@ def in_slices(
     return us, replace(runs[lag], segments=segments)
 
 
-def _point(problem: Problem, quickest: _Quickest, size: int) -> Point:
+def _point(
+    problem: Problem, size: int, us: float, schedule: Schedule, candidate: _CastSchedule
+) -> Point:
     topology, collective = problem.topology, problem.collective
-    schedule, candidate, us = quickest.schedule, quickest.candidate, quickest.us
     assert verify(schedule).ok, "casts are built to be right"
     found = bounds(topology, collective)
-    unit = BYTES_PER_US_PER_GBPS * collective.message_chunks * topology.round_bandwidth()
     casts = len(schedule.casts)
     words = (
         f"{candidate.words}: {casts} cast{'s' * (casts != 1)} beside {len(schedule)} transfers, "
         f"{schedule.segments} slices, {us:.4g} µs at {format_bytes(size)}"
     )
-    return Point(
-        schedule,
-        schedule.steps,
-        0,
-        schedule.collective.factor,
-        found.us_per_byte * unit,
-        found.certificate,
-        sizes=(size,),
-        bandwidth_optimal=candidate.rate == found.us_per_byte,
-        rate=candidate.rate * unit,
-        words=words,
+    bound, certificate = found.us_per_byte, found.certificate
+    return point_of(schedule, collective, candidate.rate, bound, certificate, size, words)
+
+
+WORDS = "where switches only forward: "
+
+
+@dataclass(frozen=True, slots=True)
+class OnMachine:
+    """An observer of the search without capabilities, which tells another one what it finds."""
+
+    problem: Problem
+    observer: Observer
+
+    def stage(self, name: str) -> None:
+        """Tell it."""
+        self.observer.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        """Tell it, as a schedule of the machine itself."""
+        self.observer.incumbent(on_machine(self.problem, point))
+
+    def cancelled(self) -> bool:
+        """Return what it says."""
+        return self.observer.cancelled()
+
+
+def on_machine(problem: Problem, point: Point) -> Point:
+    """Return a schedule of transfers as one of the machine itself."""
+    found = bounds(problem.topology, problem.collective)
+    return replace(
+        point,
+        schedule=replace(point.schedule, topology=problem.topology),
+        bound=found.rounds_per_chunk,
+        certificate=found.certificate,
+        bandwidth_optimal=point.rounds_per_chunk == found.rounds_per_chunk,
+        words=f"{WORDS}{point.words}" if point.words else "",
     )
+
+
+def outcome_on_machine(problem: Problem, plain: Outcome) -> Outcome:
+    """Return an answer without capabilities as one of the machine itself: optimal only if it meets
+    the bound of all schedules."""
+    points = tuple(on_machine(problem, point) for point in plain.points)
+    told = {point.words: f"{WORDS}{point.words}" for point in plain.points if point.words}
+    statements = tuple(told.get(line, line) for line in plain.statements)
+    status = plain.status
+    if problem.objective is not Objective.TIME:
+        optimal = all(point.bandwidth_optimal for point in points)
+    else:
+        optimal = any(meets_bound(point, problem) for point in points)
+    if status is Status.OPTIMAL and not optimal:
+        status = Status.FEASIBLE
+    return replace(plain, status=status, points=points, statements=statements)

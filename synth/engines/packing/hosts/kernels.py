@@ -20,13 +20,12 @@ from ..trees.kernels import FAR, STEEPEST, _pop, _push
 
 
 class TreeJobs(NamedTuple):
-    """Trees to be grown: tree t on ``graphs[turned[t]]`` (forwards, turned), from its GPU
-    ``starts[t]`` (any of its root group if -1), loading every resource that it uses by
-    ``weights[t]``. Groups join it in ``waves[t]`` waves, prices being counted anew after each."""
+    """Trees to be grown: tree t on ``graphs[turned[t]]`` (forwards, turned), loading every resource
+    that it uses by ``weights[t]``. Groups join it in ``waves[t]`` waves, prices being counted anew
+    after each."""
 
     graphs: tuple[GroupGraph, GroupGraph]
     turned: Ints
-    starts: Ints
     weights: Floats
     waves: Ints
 
@@ -37,15 +36,6 @@ class Wave(NamedTuple):
     number: int
     waves: int
     shift: int
-
-
-class Growth(NamedTuple):
-    """Limits of a tree: the only GPU of its root group that sends (-1: all do), the cost of a
-    level, and the depth from which on groups do not send on."""
-
-    start: int
-    level: float
-    relay: int
 
 
 @compiled
@@ -69,7 +59,8 @@ def _grow(
     graph: GroupGraph,
     price: Array,
     wave: Wave,
-    growth: Growth,
+    level: float,
+    relay: int,
     count: int,
     order: Array,
     links: Array,
@@ -77,7 +68,8 @@ def _grow(
 ) -> int:
     """Directed Prim over groups: add the groups of one wave to a tree.
 
-    The tree has reached ``count`` groups, those whose ``depth`` in ``work`` is not -1. Fills
+    A level costs ``level``, and groups at depth ``relay`` do not send on. The tree has reached
+    ``count`` groups, those whose ``depth`` in ``work`` is not -1. Fills
     ``order`` (groups - 1,) and ``links`` (groups - 1, width) from there on. Returns the new
     count, -1 if some group is out of reach.
     """
@@ -88,8 +80,8 @@ def _grow(
         missing += depth[g] < 0 and (g + wave.shift) % wave.waves == wave.number
         for j in range(graph.member_start[g], graph.member_start[g + 1]):
             m = graph.member[j]
-            if 0 <= depth[g] < growth.relay and (depth[g] > 0 or growth.start in (-1, m)):
-                dist[m] = growth.level * depth[g]
+            if 0 <= depth[g] < relay:
+                dist[m] = level * depth[g]
                 steps[m] = 0
                 size = _push(keys, items, size, dist[m], m)
     while size and missing:
@@ -107,8 +99,8 @@ def _grow(
             for j in range(graph.member_start[g], graph.member_start[g + 1]):
                 m = graph.member[j]
                 dist[m] = -1.0
-                if depth[g] < growth.relay:
-                    dist[m] = growth.level * depth[g]
+                if depth[g] < relay:
+                    dist[m] = level * depth[g]
                     steps[m] = 0
                     size = _push(keys, items, size, dist[m], m)
             continue
@@ -217,14 +209,14 @@ def _plant(
         depth[root] = 0
         shift = np.random.randint(waves)
         count = 0
-        growth = Growth(jobs.starts[first + t], level, relay)
         for wave in range(waves):
             begin = count
             count = _grow(
                 graph,
                 price,
                 Wave(wave, waves, shift),
-                growth,
+                level,
+                relay,
                 count,
                 order[t],
                 links[t],

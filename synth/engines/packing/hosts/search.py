@@ -1,8 +1,11 @@
-"""Trees over groups, found by re-routing and, on small instances, by a linear program."""
+"""Trees over groups, found by re-routing and, on small instances, by a linear program.
+
+Trees inside a host: data that enters at a GPU goes to all others; equal hosts solved once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,10 +14,12 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.unique_rows import rows_of
 
 from ....base.effort import Effort, setting
 from ....base.meets import MET
 from ....base.meter import Meter
+from ....fabric.hosts import Hosts
 from ....lp.congestion import Congestion
 from ....lp.exact_finish import near
 from ....lp.highs import OPTIMAL
@@ -83,32 +88,39 @@ HOST_EFFORT = HostEffort()
 
 
 @dataclass(frozen=True, eq=False)
+class HostTask:
+    """A machine of hosts, the time (chunks per GB/s) that trees aim at, and how long to search."""
+
+    hosts: Hosts
+    time: float
+    seed: int
+    meter: Meter
+    effort: HostEffort = HOST_EFFORT
+
+
+@dataclass(frozen=True, eq=False)
 class TreeDemand:
     """Trees to be found.
 
     Attributes:
         graphs: the graph of groups, and the same with every link turned round if that is wanted.
         turned: which of the two each tree grows on, shape (trees,).
-        roots, starts: its first group, and its first GPU (-1: any of the group).
+        roots: its first group, of which any GPU may send.
         weights: what each tree loads a resource with.
         room, base: what a resource may carry, and what it carries anyway.
         waves: in how many turns groups join each tree; empty: at once.
         free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
-        meter: counts the work.
-        effort: limits of the search.
     """
 
+    task: HostTask
     graphs: tuple[Any, Any]
     turned: Ints
     roots: Ints
-    starts: Ints
     weights: Floats
     room: Floats
     base: Floats
-    meter: Meter
     waves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     free: int = 0
-    effort: HostEffort = HOST_EFFORT
 
     @property
     def groups(self) -> int:
@@ -123,7 +135,6 @@ class TreeSet:
 
     turned: Ints
     roots: Ints
-    starts: Ints
     order: Ints32
     links: Ints32
 
@@ -132,18 +143,12 @@ class TreeSet:
 
     def take(self, index: Any) -> TreeSet:
         """Return a subset of the trees."""
-        return TreeSet(
-            self.turned[index],
-            self.roots[index],
-            self.starts[index],
-            self.order[index],
-            self.links[index],
-        )
+        return TreeSet(self.turned[index], self.roots[index], self.order[index], self.links[index])
 
     @staticmethod
     def concatenate(tree_sets: list[TreeSet]) -> TreeSet:
         """All trees of several tree_sets of one field."""
-        parts = [(g.turned, g.roots, g.starts, g.order, g.links) for g in tree_sets]
+        parts = [(g.turned, g.roots, g.order, g.links) for g in tree_sets]
         return TreeSet(*(np.concatenate(p) for p in zip(*parts, strict=True)))
 
 
@@ -156,14 +161,13 @@ class RoutedTrees:
     tried: TreeSet
 
 
-def search(
-    wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = 0
-) -> RoutedTrees | None:
+def search(wanted: TreeDemand, *, relay: int, level: float, passes: int = 0) -> RoutedTrees | None:
     """The best of so many passes of re-routing (0: as the effort says); None: a group is out of
     reach."""
     from .kernels import TreeJobs, route_all
 
-    passes = passes or wanted.effort.passes
+    meter, effort = wanted.task.meter, wanted.task.effort
+    passes = passes or effort.passes
     trees, hops, width = len(wanted.roots), wanted.groups - 1, wanted.graphs[0].width
     order = np.full((passes, trees, hops), -1, np.int32)
     links = np.full((passes, trees, hops, width), -1, np.int32)
@@ -171,29 +175,31 @@ def search(
     # Resources that have no price take no part in the mean one, which a level costs.
     level *= len(wanted.room) / max(1, int((wanted.room < 1e200).sum()))
     waves = wanted.waves if len(wanted.waves) else np.ones(trees, np.int64)
-    each = _steps_per_pass(wanted, waves)
-    affordable = max(wanted.effort.least_passes, wanted.meter.left // each)
+    looks = len(wanted.graphs[0].link_src) + wanted.groups**2
+    # The work of growing every tree once, a turn for each of its waves.
+    each = 1 + int(waves.sum()) * (1 + wanted.free) * looks // LOOKS_PER_STEP
+    affordable = max(effort.least_passes, meter.left // each)
     found = route_all(
-        TreeJobs(wanted.graphs, wanted.turned, wanted.starts, wanted.weights, waves),
+        TreeJobs(wanted.graphs, wanted.turned, wanted.weights, waves),
         wanted.room,
         wanted.base,
-        np.geomspace(*wanted.effort.steepness, passes)[:affordable],
+        np.geomspace(*effort.steepness, passes)[:affordable],
         level,
         relay,
         wanted.free,
-        seed,
+        wanted.task.seed,
         roots,
         order,
         links,
     )
-    wanted.meter.spend(each * max(1, int((found < 1e200).sum())))
+    meter.spend(each * max(1, int((found < 1e200).sum())))
     best = int(found.argmin())
     if found[best] >= 1e200:
         return None
     if affordable < passes and found[best] > 1 + MET:
-        wanted.meter.cut_short()
+        meter.cut_short()
     made = np.flatnonzero(found < 1e200)
-    tree_sets = [TreeSet(wanted.turned, roots[p], wanted.starts, order[p], links[p]) for p in made]
+    tree_sets = [TreeSet(wanted.turned, roots[p], order[p], links[p]) for p in made]
     return RoutedTrees(
         tree_sets[int(np.searchsorted(made, best))],
         float(found[best]),
@@ -205,13 +211,6 @@ LOOKS_PER_STEP = 30
 """Links and groups that the growing of a tree looks at in a step of work."""
 
 
-def _steps_per_pass(wanted: TreeDemand, waves: Ints) -> int:
-    """Return the work of growing every tree once, a turn for each of its waves."""
-    graph = wanted.graphs[0]
-    looks = len(graph.link_src) + wanted.groups**2
-    return 1 + int(waves.sum()) * (1 + wanted.free) * looks // LOOKS_PER_STEP
-
-
 def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
     """Return how often each tree uses each resource: a sparse array of shape (trees, resources)."""
     from scipy.sparse import coo_array
@@ -219,10 +218,8 @@ def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
     tree = np.repeat(np.arange(len(tree_set)), tree_set.links[0].size)
     links = tree_set.links.reshape(-1).astype(np.int64)
     tree, links = tree[links >= 0], links[links >= 0]
-    counts = graph.row_start[links + 1] - graph.row_start[links]
-    at = np.repeat(graph.row_start[links], counts)
-    inside = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
-    cells = (np.ones(len(at)), (np.repeat(tree, counts), graph.rows[at + inside]))
+    start, at = rows_of(graph.row_start, links)
+    cells = (np.ones(len(at)), (np.repeat(tree, np.diff(start)), graph.rows[at]))
     return coo_array(cells, shape=(len(tree_set), rows)).tocsr()
 
 
@@ -244,8 +241,11 @@ def choose(
     the program is too large or was not solved.
     """
     loads = loads_of(tried, wanted.graphs[0], len(wanted.room))
-    first = _distinct(loads, family)
-    if len(first) > wanted.effort.largest_program:
+    # The first of all trees of one family that load the resources alike.
+    mark = loads @ np.random.default_rng(0).random((loads.shape[1], 2))
+    keys = np.column_stack([family, np.round(mark, 9)])
+    first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
+    if len(first) > wanted.task.effort.largest_program:
         return None
     tried, family, loads = tried.take(first), family[first], loads[first]
     try:
@@ -257,14 +257,6 @@ def choose(
     values = np.array([float(w) for w in weights])
     congestion = float(((loads.T @ values + wanted.base) / wanted.room).max())
     return Choice(tried.take(used), tuple(weights[i] for i in used), congestion)
-
-
-def _distinct(loads: Any, family: Ints) -> Ints:
-    """The first of all trees of one family that load the resources alike."""
-    rng = np.random.default_rng(0)
-    mark = loads @ rng.random((loads.shape[1], 2))
-    keys = np.column_stack([family, np.round(mark, 9)])
-    return np.sort(np.unique(keys, axis=0, return_index=True)[1])
 
 
 def _solve(
@@ -282,7 +274,154 @@ def _solve(
         room=-wanted.base[rows] * scale,
         share=None if demand else np.arange(families) // 2,
     )
-    found = program.least(method="highs-ds", meter=wanted.meter)
+    found = program.least(method="highs-ds", meter=wanted.task.meter)
     if found.status != OPTIMAL or found.x is None:
         raise NothingFound(f"boxes: the linear program was not solved: {found.message}")
     return np.maximum(found.x[: len(family)], 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """Trees within the hosts, in one direction.
+
+    Attributes:
+        span: the first tree of each rank and the one after its last, shape (ranks, 2).
+        until: trees of a rank lie side by side on [0, 1]; where each ends, shape (trees,).
+        tree_set: in which groups are numbered as in the host, links as in the machine; by host.
+    """
+
+    span: Ints
+    until: tuple[Fraction, ...]
+    tree_sets: tuple[TreeSet, ...]
+
+    @property
+    def most(self) -> int:
+        """Largest number of trees of a rank."""
+        return int(np.diff(self.span).max())
+
+
+def solve_inside(
+    task: HostTask, enters: dict[bool, Floats], base: Floats
+) -> tuple[dict[bool, Inside], float]:
+    """Trees for what enters each rank (per direction: turned or not), and the worst congestion.
+
+    ``base`` is what the fabric's trees load each resource with.
+    """
+    hosts = task.hosts
+    known: dict[bytes, tuple[int, Choice]] = {}
+    chosen = []
+    shapes = [hosts.shape(b) for b in range(len(hosts.members))]
+    for b, shape in enumerate(shapes):
+        key = shape + _profile(hosts, b, enters, base, task.effort.alike)
+        if key not in known:
+            known[key] = b, _solve_host(task, b, enters, base)
+        chosen.append(known[key])
+    worst = max(choice.congestion for _, choice in chosen)
+    return {t: _copy_to_hosts(hosts, chosen, t) for t in enters}, worst
+
+
+def _profile(hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, steps: int) -> bytes:
+    """Return a key of a host's demand, rounded to ``steps`` fractions of the largest rank's."""
+    asked = [load[hosts.members[b]] for load in enters.values()]
+    unit = max(float(load.max()) for load in enters.values()) / steps
+    return np.rint(np.concatenate([*asked, base[hosts.rows_of(b)]]) / unit).astype(int).tobytes()
+
+
+def _solve_host(task: HostTask, b: int, enters: dict[bool, Floats], base: Floats) -> Choice:
+    """Few equal trees for each GPU if they do not slow the fabric down, else weighted ones."""
+    tried: list[TreeSet] = []
+    best: tuple[TreeDemand, RoutedTrees, int] | None = None
+    for count in task.effort.counts:
+        wanted = _tree_demand(task, b, enters, base, count)
+        if count > 8 and len(wanted.roots) > task.effort.most_inside:
+            break
+        found = search(wanted, relay=wanted.groups, level=0.1)
+        if found is None:
+            hops = np.zeros((0, wanted.groups - 1), np.int32)
+            none = TreeSet(wanted.turned[:0], wanted.roots[:0], hops, hops[:, :, None])
+            return Choice(tried[0] if tried else none, (), np.inf)
+        tried.append(found.tried)
+        if best is None or found.congestion < best[1].congestion - 1e-6:
+            best = wanted, found, count
+        if best[1].congestion <= 1 + MET or task.meter.over():
+            break
+    assert best is not None
+    wanted, found, count = best
+    if found.congestion > 1 + MET:
+        everything = TreeSet.concatenate(tried)
+        family = everything.turned * wanted.groups + everything.roots
+        demand = _demand(task.hosts, b, enters)
+        weighed = choose(everything, family, demand, wanted)
+        if weighed is not None and weighed.congestion < found.congestion * (1 - 1e-4):
+            return weighed
+    return Choice(
+        found.tree_set, tuple(Fraction(1, count) for _ in found.tree_set.roots), found.congestion
+    )
+
+
+def _demand(hosts: Hosts, b: int, enters: dict[bool, Floats]) -> tuple[Fraction, ...]:
+    """Return the data that enters each GPU of a host: forward trees, then reversed trees."""
+    n = len(hosts.members[b])
+    return tuple(
+        Fraction(float(enters[t][r])).limit_denominator(1 << 20) if t in enters else Fraction(0)
+        for t in (False, True)
+        for r in hosts.members[b][:n]
+    )
+
+
+def _tree_demand(
+    task: HostTask, b: int, enters: dict[bool, Floats], base: Floats, count: int
+) -> TreeDemand:
+    hosts = task.hosts
+    turned, roots, weights = [], [], []
+    for t, load in enters.items():
+        asked = load[hosts.members[b]]
+        groups = np.flatnonzero(asked > 0)
+        roots.append(np.repeat(groups, count))
+        turned.append(np.full(len(groups) * count, int(t)))
+        weights.append(np.repeat(asked[groups] / count, count))
+    mine = hosts.rows_of(b)
+    room = np.full(hosts.machine.resources, 1e300)
+    room[mine] = hosts.machine.GBps[mine] * task.time
+    kept = np.zeros(len(room))
+    kept[mine] = base[mine]
+    graphs = hosts.inside(b, turned=False), hosts.inside(b, turned=True)
+    ways, first, each = (np.concatenate(x) for x in (turned, roots, weights))
+    return TreeDemand(task, graphs, ways, first, each, room, kept)
+
+
+def _copy_to_hosts(hosts: Hosts, chosen: list[tuple[int, Choice]], turned: bool) -> Inside:
+    """Return the trees of every host, copied from the equal host that was solved."""
+    first, until, tree_sets = [0], [], []
+    order_of: dict[int, tuple[TreeSet, list[Fraction]]] = {}
+    to = np.arange(len(hosts.machine.src) + 1)
+    to[-1] = -1
+    for b, (like, kind) in enumerate(chosen):
+        if id(kind) not in order_of:
+            mine = np.flatnonzero(kind.tree_set.turned == int(turned))
+            mine = mine[np.argsort(kind.tree_set.roots[mine], kind="stable")]
+            order_of[id(kind)] = kind.tree_set.take(mine), [kind.weights[i] for i in mine]
+        tree_set, weights = order_of[id(kind)]
+        to[hosts.links_of[like]] = hosts.links_of[b]
+        tree_sets.append(replace(tree_set, links=to[tree_set.links].astype(np.int32)))
+        to[hosts.links_of[like]] = hosts.links_of[like]
+        counts = np.bincount(tree_set.roots, minlength=len(hosts.members[b]))
+        first += (first[-1] + np.cumsum(counts)).tolist()
+        until += _ends(tree_set.roots.tolist(), weights)
+    span = np.zeros((hosts.topology.ranks, 2), np.int64)
+    ranks = np.concatenate(hosts.members)  # hosts list ranks in their own order
+    span[ranks, 0], span[ranks, 1] = first[:-1], first[1:]
+    return Inside(span, tuple(until), tuple(tree_sets))
+
+
+def _ends(roots: list[int], weights: list[Fraction]) -> list[Fraction]:
+    """Return the end of each tree on [0, 1]: cumulative fractions per root."""
+    total: dict[int, Fraction] = {}
+    for r, w in zip(roots, weights, strict=True):
+        total[r] = total.get(r, Fraction(0)) + w
+    at: dict[int, Fraction] = {}
+    ends = []
+    for r, w in zip(roots, weights, strict=True):
+        at[r] = at.get(r, Fraction(0)) + w
+        ends.append(at[r] / total[r])
+    return ends

@@ -6,18 +6,31 @@ them lie deadlines: slice k of n is due at k/n of the total time, less the time 
 
 Ties are broken by the *shift* (dst - src) mod ranks: where all tails are equal, as through a
 switch, every rank then sends to its k-th successor at the same time, and no port gets two.
+
+Orders of sums from runs of the reverse: what arrives last there starts first here.
+
+Sums meet where copies part. List scheduling starts whatever is ready, and of sums that is the
+wrong half: those that nobody waits for delay those that many wait for. Run backwards the sums are
+copies, which list scheduling orders well; its run, mirrored, is a run of the sums. On 64 hosts of
+MI250 the sums of trees at the bound took 17 % more than it in the best order of any rule, and 1 %
+in this one. An allreduce is put together from such sums, then the copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.jit import fast
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.unique_rows import rows_of
 
-from .plan_quotient import PlanQuotient
+from . import plan_kernel
+from .plan import PlanQuotient, tails, work_of
+from .plan_kernel import FOREVER, SliceWork
 
 _TICKS = 1 << 28  # of the longest tail: priorities are 32-bit numbers
 
@@ -62,42 +75,49 @@ class Urgency:
             (hops.dst - hops.src) % quotient.plan.packing.topology.ranks,
             hops.tree,
             np.arange(len(hops)) - first,
-            quotient.leaves,
+            quotient.work.leaves,
             quotient.busiest * segments,
             segments,
         )
 
 
 def _positions(*keys: Ints) -> Ints:
-    """Return the position of each hop in lexicographic order of these keys."""
     position = np.empty(len(keys[0]), np.int64)
     position[np.lexsort(keys[::-1])] = np.arange(len(position))
     return position
 
 
-def critical_path(u: Urgency) -> TransferOrder:
-    """The longest tail first, whatever the slice: for small messages."""
-    return TransferOrder("cp", _positions(-u.tail, u.shift, u.tree), 0)
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """The hop of the least first key first, then of the second, …; a minus means the greatest.
+
+    ``by_slice``: slice after slice; else whatever the slice.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    by_slice: bool = True
+
+    def __call__(self, u: Urgency) -> TransferOrder:
+        """The order for so many slices."""
+        keys = [-getattr(u, k[1:]) if k[0] == "-" else getattr(u, k) for k in self.keys]
+        return TransferOrder(self.name, _positions(*keys), len(u.tail) if self.by_slice else 0)
 
 
-def slice_first(u: Urgency) -> TransferOrder:
-    """Slice after slice, in each the longest tail first: for large messages."""
-    return TransferOrder("seg-cp", _positions(-u.tail, u.shift, u.tree), len(u.tail))
+critical_path = KeyRule("cp", ("-tail", "shift", "tree"), by_slice=False)
+"""For small messages."""
 
+slice_first = KeyRule("seg-cp", ("-tail", "shift", "tree"))
+"""For large messages."""
 
-def rotation(u: Urgency) -> TransferOrder:
-    """Slice after slice; in each, all ranks send to their next, then to their second next, …."""
-    return TransferOrder("seg-rot", _positions(u.shift, -u.tail, u.tree), len(u.tail))
+rotation = KeyRule("seg-rot", ("shift", "-tail", "tree"))
+"""All ranks send to their next, then to their second next, …."""
 
+turns = KeyRule("turns", ("turn", "-tail", "shift", "tree"))
+"""The trees alternate."""
 
-def turns(u: Urgency) -> TransferOrder:
-    """Slice after slice; in each, the trees alternate."""
-    return TransferOrder("turns", _positions(u.turn, -u.tail, u.shift, u.tree), len(u.tail))
-
-
-def longest_first(u: Urgency) -> TransferOrder:
-    """Slice after slice; in each, the hops that occupy their resources longest come first."""
-    return TransferOrder("long", _positions(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
+longest_first = KeyRule("long", ("-hold", "-tail", "shift", "tree"))
+"""Hops that occupy their resources longest come first."""
 
 
 def as_listed(u: Urgency) -> TransferOrder:
@@ -154,5 +174,81 @@ def shaken(rule: Rule, u: Urgency, rng: np.random.Generator, noise: float) -> Tr
     """Return a rule with tails perturbed by random factors of about 1 + noise."""
     wrong = u.tail * np.exp(noise * rng.standard_normal(len(u.tail)))
     tail = np.rint(wrong).astype(np.int64)
-    seen = Urgency(tail, u.shift, u.tree, u.turn, u.hold, u.whole, u.slices)
-    return rule(seen)
+    return rule(replace(u, tail=tail))
+
+
+RUNS = (slice_first, rotation)
+"""Rules of the runs that are mirrored: the quicker run is taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mirrored:
+    """Rule for messages of a size: sums as a mirrored run of copies, after them what is copied."""
+
+    quotient: PlanQuotient
+    message_bytes: int
+
+    @property
+    def runs(self) -> int:
+        """Runs of all hops that the rule makes itself."""
+        return len(RUNS)
+
+    def __call__(self, u: Urgency) -> TransferOrder:
+        """The order for so many slices."""
+        reduce = self.quotient.plan.hops.reduce
+        last = self.quotient.lasts(self.message_bytes, u.slices)
+        starts = np.empty((u.slices, len(reduce)), np.int64)
+        whole = 0
+        if reduce.any():
+            sums = np.flatnonzero(reduce)
+            began, took = self._run(u, last, sums, turned=True)
+            starts[:, sums] = took - began[::-1] - last[sums]
+            whole += took
+        if not reduce.all():
+            copies = np.flatnonzero(~reduce)
+            began, took = self._run(u, last, copies, turned=False)
+            starts[:, copies] = whole + began
+            whole += took
+        return as_started("mirror", u, starts, whole)
+
+    def _run(self, u: Urgency, last: Ints, which: Ints, *, turned: bool) -> tuple[Ints, int]:
+        """Starts (slices, hops) and ticks of the quickest run of some hops.
+
+        ``last``: ticks from start to arrival of each hop; ``turned``: backwards.
+        """
+        work = self._work(last, which, turned=turned)
+        level = self.quotient.plan.hops.level[which]
+        order = np.argsort(-level if turned else level, kind="stable")
+        ranks = self.quotient.plan.packing.topology.ranks
+        seen = replace(
+            u,
+            tail=tails(work, order),
+            shift=-u.shift[which] % ranks if turned else u.shift[which],
+            tree=u.tree[which],
+            turn=u.turn[which],
+            hold=u.hold[which],
+        )
+        best, least = np.zeros(0, np.int64), FOREVER
+        for rule in RUNS:
+            order_of = rule(seen)
+            starts = np.zeros(len(which) * u.slices, np.int64)
+            took = fast(plan_kernel).makespan(
+                work,
+                u.slices,
+                order_of.priority,
+                order_of.stride,
+                least,
+                starts,
+                np.zeros(1, np.int64),
+            )
+            if took < least:
+                best, least = starts, int(took)
+        return best.reshape(u.slices, len(which)), least
+
+    def _work(self, last: Ints, which: Ints, *, turned: bool) -> SliceWork:
+        """Some hops alone; ``turned``: each from its target to its source."""
+        w = self.quotient.work
+        ends = (w.target, w.source) if turned else (w.source, w.target)
+        first, at = rows_of(w.first_resource, which)
+        held = first, w.resources[at], w.holds[at], w.leaves[which], last[which], w.resource_count
+        return work_of(ends[0][which], ends[1][which], held)

@@ -1,18 +1,20 @@
 """Search for the fastest plan of a message: the packing, the number of slices, the order.
 
-All simulated runs are of the quotient (:mod:`.plan_quotient`), so that a thousand equivalent ranks
+All simulated runs are of the quotient (:mod:`.plan`), so that a thousand equivalent ranks
 cost as much as one. Where images of a hop share resources, the time found is only an estimate; the
 final time is the simulator's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
+from itertools import cycle, islice
 
 import numpy as np
 
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.schedule import Schedule
 
@@ -20,10 +22,9 @@ from ....base.effort import Effort, setting
 from ....base.engine import Point
 from ....base.meter import Meter
 from ..trees.demands import moves_pairs
-from ..trees.model import Packing, counted, halves, trees_per_root
-from .mirror import Mirrored
-from .order import FIRST, OTHERS, Rule, TransferOrder, Urgency, as_listed, shaken
-from .plan_quotient import PlanQuotient
+from ..trees.model import Packing, halves, trees_per_root
+from .order import FIRST, OTHERS, Mirrored, Rule, TransferOrder, Urgency, as_listed, shaken
+from .plan import PlanQuotient
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,11 @@ class Planned:
     def price(self) -> float:
         """The time, plus a small penalty per doubling of the slices."""
         return self.time_us * (1 + self.slice_price * float(np.log2(self.segments)))
+
+    def us_at(self, size: int) -> float:
+        """The µs of the same plan at another size in bytes."""
+        order = self.order
+        return self.quotient.time_us(size, self.segments, order.priority, order.stride)
 
     def schedule(self) -> Schedule:
         """Return the schedule, annotated with the data of the planner."""
@@ -221,17 +227,13 @@ def _restart(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
     rng = np.random.default_rng(trial.seed)
     urgency = Urgency.of(best.quotient, message_bytes, best.segments)
     jobs = len(best.quotient.plan.hops) * best.segments
-    for noise in _noises(min(trial.effort.restarts, trial.effort.restart_jobs // max(1, jobs))):
+    turns = min(trial.effort.restarts, trial.effort.restart_jobs // max(1, jobs))
+    for noise in islice(cycle((0.01, 0.03, 0.1, 0.3)), turns):
         now = search.best or best
         if now.time_us <= trial.effort.near * floor or trial.over():
             break
         search.run(shaken(best.rule, urgency, rng, noise), best.rule, best.segments)
     return search.best or best
-
-
-def _noises(count: int) -> Iterator[float]:
-    for i in range(count):
-        yield (0.01, 0.03, 0.1, 0.3)[i % 4]
 
 
 STEPS_PER_RUN = 200
@@ -244,8 +246,6 @@ the other, and where queues are long some thirty times (16 ranks of a damaged DG
 
 @dataclass(slots=True)
 class _OrderSearch:
-    """Runs orders on one quotient and keeps the best."""
-
     quotient: PlanQuotient
     message_bytes: int
     trial: OrderLimits
@@ -333,7 +333,7 @@ def summary(found: Planned, point: Point) -> str:
     packing = found.quotient.plan.packing
     return (
         f"{_rate(found, point)}: {_trees(packing)}, {_height(packing)}, "
-        f"{counted(found.segments, 'segment')}, order {found.order.rule}"
+        f"{count(found.segments, 'segment')}, order {found.order.rule}"
     )
 
 
@@ -357,11 +357,11 @@ def _trees(packing: Packing) -> str:
     moving = [t for t in packing.trees if len(t)]
     pieces = len(moving) * len(packing.images)
     if moves_pairs(packing.collective):
-        return counted(pieces, "path")
+        return count(pieces, "path")
     most, least = trees_per_root(replace(packing, trees=tuple(moving)))
     if most == 1:
-        return counted(pieces, "tree")
-    return f"{counted(pieces, 'tree')}, {'' if most == least else 'at most '}{most} per root"
+        return count(pieces, "tree")
+    return f"{count(pieces, 'tree')}, {'' if most == least else 'at most '}{most} per root"
 
 
 def _height(packing: Packing) -> str:

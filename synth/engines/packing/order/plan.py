@@ -9,25 +9,41 @@ waits for a step to end in the simulator, so these steps add no dependences to t
 Inside a step hops are ordered by priority and the images of one hop are adjacent: on a symmetric
 machine they start together and the state stays symmetric, so that images do not contend for a
 resource unless templates do.
+
+Time of a packing from its templates alone: one resource is simulated per orbit of resources.
+
+A hop of a template stands for its images, one per element of the group. If these start together,
+all resources of an orbit do the same at the same time, so one of them is simulated. Where an orbit
+has fewer resources than the group has elements, several images share each resource: there one hop
+occupies the resource that many times longer. Without symmetry this is the schedule itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from math import lcm
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import Bools, Ints, Ints32
+from weft.dsl.base.arrays import Bools, Floats, Ints, Ints32
+from weft.dsl.base.jit import fast
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
-from ..trees.model import PackedTree, Packing, root
-from ..trees.shares import TemplateShares, shares
+from ....fabric.fabric import fabric_of
+from ..trees.model import PackedTree, Packing, root, unequal
+from ..trees.quantize import TemplateShares, shares
+from . import plan_kernel
+from .plan_kernel import FOREVER, SliceWork
 
 _BLOCK = 1 << 20  # transfers whose routes are made at a time, for the sake of memory
 
@@ -230,3 +246,207 @@ def plain_chunks(packing: Packing) -> Ints:
         n = collective.ranks
         return (images[:, chunk // n] * n + images[:, chunk % n]).T
     raise AssertionError(f"{collective.kind} has no symmetry that moves every rank")
+
+
+_LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits
+_FINE = 40  # the busiest resource is held for 2^40 ticks or more: α is rounded to under 1e-12 of it
+_COARSE = 54  # and for at most 2^54, that nothing overflows
+
+
+def unfolded(packing: Packing) -> Packing:
+    """Return the packing with every image as a separate tree, and no group."""
+    images, moved = packing.images, packing.link_images
+    plain = plain_chunks(packing)
+    trees = tuple(
+        replace(
+            tree,
+            chunk=int(chunk),
+            src=node[tree.src],
+            dst=node[tree.dst],
+            route_links=link[tree.route_links],
+        )
+        for tree, chunks in zip(packing.trees, plain, strict=True)
+        for node, link, chunk in zip(images, moved, chunks, strict=True)
+    )
+    return replace(packing, trees=trees, images=images[:1], link_images=moved[:1])
+
+
+@dataclass(frozen=True, eq=False)
+class PlanQuotient:
+    """The hops of a plan on orbits of resources. Holds are in ticks that shrink with the message.
+
+    Attributes:
+        plan: what it was made from.
+        work: its hops. A place is (template, rank, whether sums or copies come there), a resource
+            an orbit of them; ``leaves`` are the longest holds, and ``lasts`` leave out α.
+        alpha: µs of each route.
+        tick: µs per byte of a slice that a tick is.
+        exact: no two images of a hop meet at a resource, so the full schedule takes as long.
+        busiest: ticks that the busiest resource is held for one slice.
+    """
+
+    plan: PackingPlan
+    work: SliceWork
+    alpha: Floats
+    tick: Fraction
+    exact: bool
+    busiest: int
+
+    @staticmethod
+    def of(plan: PackingPlan) -> PlanQuotient:
+        """The quotient of a plan. O(links of all templates)."""
+        hops, packing = plan.hops, plan.packing
+        ranks = packing.topology.ranks
+        # A rank that gets a copy sends that on; one that gets only sums sends those.
+        here, there = hops.tree * ranks + hops.src, hops.tree * ranks + hops.dst
+        copied = np.zeros((int(hops.tree.max(initial=0)) + 1) * ranks, bool)
+        copied[there[~hops.reduce]] = True
+        reads, writes = 2 * here + (~hops.reduce & copied[here]), 2 * there + ~hops.reduce
+        orbit, size, x, unit = _rows(packing.topology, packing.link_images)
+        position, held = fabric_of(packing.topology).resources_of(hops.links)
+        hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]
+        keys, uses = np.unique(hop * len(size) + orbit[held], return_counts=True)
+        hop, resource = keys // len(size), keys % len(size)
+        met = uses * len(packing.images) // size[resource]
+        holds = plan.shares.grains[hops.tree[hop]].astype(object) * x[resource] * met
+        unit /= plan.collective.message_chunks
+        holds, unit = _scale(holds, resource, len(size), unit)
+        alpha = np.array([float(link.latency) for link in packing.topology.links])
+        sums = np.add.reduceat(alpha[hops.links], hops.start[:-1]) if len(hops) else alpha[:0]
+        first = np.searchsorted(hop, np.arange(len(hops) + 1))
+        leaves = np.maximum.reduceat(holds, first[:-1]) if len(hops) else holds
+        load = np.zeros(len(size), np.int64)
+        np.add.at(load, resource, holds)
+        work = work_of(reads, writes, (first, resource, holds, leaves, leaves, len(size)))
+        exact = bool((met == 1).all())
+        return PlanQuotient(plan, work, sums, unit, exact, int(load.max(initial=0)))
+
+    @property
+    def unequal(self) -> bool:
+        """Return True if its trees carry different shares."""
+        return unequal(self.plan.packing)
+
+    @cached_property
+    def chain_us(self) -> float:
+        """The longest sum of α of hops that wait for each other."""
+        level, work = self.plan.hops.level, self.work
+        ready = np.zeros(len(work.arrivals))
+        for step in range(int(level.max(initial=-1)) + 1):
+            now = np.flatnonzero(level == step)
+            np.maximum.at(ready, work.target[now], ready[work.source[now]] + self.alpha[now])
+        return float(ready.max(initial=0.0))
+
+    def slice_us(self, message_bytes: int, segments: int) -> float:
+        """µs per tick, where the message is sent in so many slices."""
+        return float(self.tick * message_bytes / segments)
+
+    def lasts(self, message_bytes: int, segments: int) -> Ints:
+        """Return the ticks from the start of each hop to its arrival, for one slice."""
+        # α beyond all holds: what it is exactly does not matter, that it fits does.
+        alpha = np.rint(np.minimum(self.alpha / self.slice_us(message_bytes, segments), _LONGEST))
+        return self.work.leaves + alpha.astype(np.int64)
+
+    def tails(self, message_bytes: int, segments: int) -> Ints:
+        """Return the ticks from the start of each hop until all its dependents have arrived."""
+        work = self.work._replace(lasts=self.lasts(message_bytes, segments))
+        return tails(work, np.argsort(self.plan.hops.level, kind="stable"))
+
+    def time_us(
+        self,
+        message_bytes: int,
+        segments: int,
+        priority: Ints,
+        stride: int,
+        limit_us: float = float("inf"),
+    ) -> float:
+        """Return the µs of a run in this order; infinite if it exceeds the limit.
+
+        O(hops · segments · log), less than a µs each.
+        """
+        return self.run(message_bytes, segments, priority, stride, limit_us)[0]
+
+    def run(
+        self, message_bytes: int, segments: int, priority: Ints, stride: int, limit_us: float
+    ) -> tuple[float, int]:
+        """As :meth:`time_us`, and how often a slice of a hop was looked at: before it starts it
+        waits for each of its resources."""
+        work = self.work._replace(lasts=self.lasts(message_bytes, segments))
+        us = self.slice_us(message_bytes, segments)
+        limit = int(min(limit_us / us, float(FOREVER)))
+        looks = np.zeros(1, np.int64)
+        ticks = fast(plan_kernel).makespan(
+            work, segments, priority, stride, limit, np.zeros(0, np.int64), looks
+        )
+        took = float("inf") if ticks == FOREVER else ticks * us
+        return took, int(looks[0])
+
+
+Held = tuple[Ints, Ints, Ints, Ints, Ints, int]
+"""What hops hold: the columns of :class:`SliceWork` from ``first_resource`` on."""
+
+
+def work_of(reads: Ints, writes: Ints, held: Held) -> SliceWork:
+    """Hops that read and write places, which are told by any numbers and numbered here."""
+    known, number = np.unique(np.concatenate([reads, writes]), return_inverse=True)
+    source, target = number[: len(reads)], number[len(reads) :]
+    readers = np.argsort(source, kind="stable")
+    arrivals = np.bincount(target, minlength=len(known))
+    first = np.searchsorted(source[readers], np.arange(len(known) + 1))
+    return SliceWork(source, target, arrivals, first, readers, *held)
+
+
+def tails(work: SliceWork, order: Ints) -> Ints:
+    """The ticks from the start of each hop until all its dependents have arrived; ``order``: hops
+    behind those that they wait for."""
+    longest = np.zeros(len(work.arrivals), np.int64)
+    found = fast(plan_kernel).tails(order, work.source, work.target, work.lasts, longest)
+    return cast(Ints, found)
+
+
+def _rows(
+    topology: Topology, link_images: Ints32
+) -> tuple[Ints, Ints, npt.NDArray[np.object_], Fraction]:
+    """Orbit of each resource, resources per orbit, time per grain of a resource of each orbit in
+    whole units, and that unit in µs per byte."""
+    labels = [link_images.min(axis=0).astype(np.int64), _resource_labels(topology, link_images)]
+    label = np.concatenate([labels[0], labels[1] + len(labels[0])])
+    _, orbit = np.unique(label, return_inverse=True)
+    size = np.bincount(orbit)
+    common = lcm(*(b.numerator for b in topology.capacities()))
+    x = np.zeros(len(size), object)
+    for resource, bandwidth in zip(orbit.tolist(), topology.capacities(), strict=True):
+        x[resource] = bandwidth.denominator * (common // bandwidth.numerator)
+    return orbit, size, x, Fraction(1, common * BYTES_PER_US_PER_GBPS)
+
+
+def _resource_labels(topology: Topology, link_images: Ints32) -> Ints:
+    """Shared resources of one orbit get one number: the least fingerprint of their images."""
+    if not topology.resources:
+        return np.zeros(0, np.int64)
+    rng = np.random.default_rng(0)
+    mark = rng.integers(1 << 40, size=len(topology.links))
+    sizes = np.array([len(r.links) for r in topology.resources])
+    links = np.array([i for r in topology.resources for i in r.links])
+    kinds = np.array([hash(r.bandwidth) % (1 << 40) for r in topology.resources])
+    start = np.cumsum(sizes) - sizes
+    least = np.full(len(sizes), np.iinfo(np.int64).max)
+    for image in link_images:
+        least = np.minimum(least, np.add.reduceat(mark[image[links]], start) + kinds)
+    return np.unique(least, return_inverse=True)[1].astype(np.int64)
+
+
+def _scale(
+    holds: npt.NDArray[np.object_], resources: Ints, count: int, unit: Fraction
+) -> tuple[Ints, Fraction]:
+    """The same in ticks that are fine enough for α, and coarse enough for 64 bits."""
+    load = [0] * count
+    for resource, hold in zip(resources.tolist(), holds.tolist(), strict=True):
+        load[resource] += hold
+    busiest = max(load, default=1)
+    if busiest.bit_length() > _COARSE:
+        coarse = 1 << (busiest.bit_length() - _COARSE)
+        return np.array(
+            [max(1, round(Fraction(h, coarse))) for h in holds], np.int64
+        ), unit * coarse
+    finer = 1 << max(0, _FINE - busiest.bit_length())
+    return (holds * finer).astype(np.int64), unit / finer

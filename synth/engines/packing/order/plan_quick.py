@@ -2,20 +2,27 @@
 
 For small messages. One tree per chunk, by Dijkstra's algorithm on α; among routes of equal α the
 one whose links carry less so far. The rate is not optimized, but computed exactly.
+
+Low-load trees: every rank is attached by the cheapest links, so inner links stay half empty.
+
+At the best rate some resource is always saturated. But where *many* resources are nearly saturated,
+as when all ranks send to all others through a fabric, transfers that need several resources at once
+wait for each other, and no order keeps all resources busy. Trees that cross the fabric once and are
+copied behind it leave slack. Rip-up and re-route with exponential prices, one tree per root.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
+from math import exp
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
@@ -32,38 +39,14 @@ STEPS_PER_LOOK = 1
 _BALANCE = 1e-6  # of the mean α: what a link that is as loaded as all others costs more
 
 
-def load_us_per_byte(packing: Packing) -> Fraction:
-    """µs per byte of M that the busiest resource is held, exactly. O(links of all templates)."""
-    topology, moved = packing.topology, packing.link_images
-    orbit = moved.min(axis=0)
-    size = np.bincount(orbit, minlength=len(orbit))
-    uses: dict[int, Fraction] = defaultdict(Fraction)
-    for tree in packing.trees:
-        links, counts = np.unique(orbit[tree.route_links], return_counts=True)
-        for link, count in zip(links.tolist(), counts.tolist(), strict=True):
-            uses[link] += tree.weight * count
-    load = {o: x * len(moved) / int(size[o]) for o, x in uses.items()}
-    worst = max((x / topology.links[o].bandwidth for o, x in load.items()), default=Fraction(0))
-    for one in topology.resources:
-        held = sum((load.get(int(orbit[i]), Fraction(0)) for i in one.links), Fraction(0))
-        worst = max(worst, held / one.bandwidth)
-    return worst / (packing.collective.message_chunks * BYTES_PER_US_PER_GBPS)
+Group = tuple[Ints32, Ints32]
+"""Images of all nodes and of all links, as :class:`Packing` holds them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Automorphisms:
-    """Automorphisms as :class:`Packing` holds them; :meth:`none` where nothing is symmetric."""
-
-    images: np.ndarray[tuple[int, int], np.dtype[np.int32]]
-    link_images: np.ndarray[tuple[int, int], np.dtype[np.int32]]
-
-    @staticmethod
-    def none(topology: Topology) -> Automorphisms:
-        """The identity alone."""
-        nodes, links = len(topology.nodes), len(topology.links)
-        return Automorphisms(
-            np.arange(nodes, dtype=np.int32)[None], np.arange(links, dtype=np.int32)[None]
-        )
+def identity(topology: Topology) -> Group:
+    """The group where nothing is symmetric."""
+    nodes, links = len(topology.nodes), len(topology.links)
+    return np.arange(nodes, dtype=np.int32)[None], np.arange(links, dtype=np.int32)[None]
 
 
 def quick_packing(
@@ -71,36 +54,34 @@ def quick_packing(
     collective: Collective,
     bound: Fraction,
     certificate: Certificate,
-    group: Automorphisms | None = None,
+    group: Group | None = None,
     meter: Meter | None = None,
 ) -> Packing:
     """One tree or path of least α per chunk; ``bound`` and ``certificate`` are passed on;
     ``meter`` counts the work."""
-    group = group or Automorphisms.none(topology)
-    ways = _LoadedRoutes(topology, group)
-    trees = tuple(_tree(collective, chunk, ways) for chunk in _representatives(collective, group))
+    images, link_images = group or identity(topology)
+    ways = _LoadedRoutes(topology, images, link_images)
+    trees = tuple(_tree(collective, chunk, ways) for chunk in _representatives(collective, images))
     if meter is not None:
         meter.spend(STEPS_PER_LOOK * ways.looks)
     if collective.kind is Kind.ALLREDUCE:
-        share = Fraction(1, len(group.images))
+        share = Fraction(1, len(images))
         trees = tuple(replace(t, weight=share) for t in trees)
-    made = Packing(
+    return Packing(
         topology,
         collective,
         trees,
-        group.images,
-        group.link_images,
+        images,
+        link_images,
         Fraction(0),
         bound,
         certificate,
         "the quickest routes, for small messages",
-    )
-    return replace(made, us_per_byte=load_us_per_byte(made))
+    ).rated()
 
 
-def _representatives(collective: Collective, group: Automorphisms) -> list[int]:
-    """Return one chunk of each orbit."""
-    images, n = group.images[:, : collective.ranks], collective.ranks
+def _representatives(collective: Collective, images: Ints32) -> list[int]:
+    images, n = images[:, : collective.ranks], collective.ranks
     chunk = np.arange(collective.chunks)
     if len(images) == 1 or collective.kind is Kind.ALLREDUCE:
         return chunk.tolist()
@@ -135,27 +116,35 @@ def as_tree(
 ) -> PackedTree:
     """A tree from (route, whether it reduces) in an order of dependence."""
     rows = list(hops)
-    lengths = [len(links) for (_, _, links), _ in rows]
-    return PackedTree(
+    return PackedTree.of(
         chunk,
         Fraction(weight),
-        np.array([src for (src, _, _), _ in rows], np.int32),
-        np.array([dst for (_, dst, _), _ in rows], np.int32),
-        np.array([reduce for _, reduce in rows], bool),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        np.array([i for (_, _, links), _ in rows for i in links], np.int32),
+        [src for (src, _, _), _ in rows],
+        [dst for (_, dst, _), _ in rows],
+        [reduce for _, reduce in rows],
+        [len(links) for (_, _, links), _ in rows],
+        [i for (_, _, links), _ in rows for i in links],
     )
+
+
+def neighbours(topology: Topology, backward: bool = False) -> list[list[tuple[int, int]]]:
+    """Of each node the links that leave it, with their ends; ``backward``: that enter it."""
+    near: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
+    for i, x in enumerate(topology.links):
+        src, dst = (x.dst, x.src) if backward else (x.src, x.dst)
+        near[src].append((i, dst))
+    return near
 
 
 class _LoadedRoutes:
     """Routes by Dijkstra's algorithm, with the load of the links so far."""
 
-    def __init__(self, topology: Topology, group: Automorphisms) -> None:
+    def __init__(self, topology: Topology, images: Ints32, link_images: Ints32) -> None:
         self._topology = topology
         self.looks = 0  # at links, so far
-        least = group.images[:, : topology.ranks].min(axis=0)
+        least = images[:, : topology.ranks].min(axis=0)
         self._alone = np.flatnonzero(least == np.arange(topology.ranks)).tolist()
-        self._orbit = group.link_images.min(axis=0).tolist()
+        self._orbit = link_images.min(axis=0).tolist()
         size = np.bincount(self._orbit, minlength=len(self._orbit))
         bandwidth = np.array([float(x.bandwidth) for x in topology.links])
         self._alpha = [float(x.latency) for x in topology.links]
@@ -164,12 +153,7 @@ class _LoadedRoutes:
         each = _BALANCE * mean * bandwidth.mean() / bandwidth / np.maximum(1, size)
         self._each = each.tolist()
         self._price = [0.0] * len(self._orbit)
-        self._near: dict[bool, list[list[tuple[int, int]]]] = {
-            way: [[] for _ in topology.nodes] for way in (False, True)
-        }
-        for i, x in enumerate(topology.links):
-            self._near[False][x.src].append((i, x.dst))
-            self._near[True][x.dst].append((i, x.src))
+        self._near = [neighbours(topology, backward) for backward in (False, True)]
 
     def tree(self, roots: list[int], leaves: list[int], backward: bool = False) -> list[Route]:
         """Return the hops from one of the roots to all leaves, roots first."""
@@ -232,3 +216,127 @@ class _LoadedRoutes:
                     best[to] = there
                     heappush(agenda, (there, to, i, node))
         return order, came
+
+
+STEPS_PER_LOOK2 = 1
+"""Work of looking at a link on the way to other ranks."""
+
+_STALE = 1.0001  # a price that has risen by more than this since it was noted is looked at again
+
+
+def low_load_packing(packing: Packing, rounds: int, meter: Meter) -> Packing | None:
+    """Return one tree of least load per root, under the symmetry group of a packing.
+
+    None for other collectives than allgather and reduce_scatter. About a ms per tree and round
+    on a hundred nodes.
+    """
+    kind = packing.collective.kind
+    if kind not in (Kind.ALLGATHER, Kind.REDUCE_SCATTER) or not packing.us_per_byte:
+        return None
+    backward = kind is Kind.REDUCE_SCATTER
+    least = packing.images.min(axis=0)
+    roots = [r for r in range(packing.topology.ranks) if least[r] == r]
+    market = _Market(packing, backward)
+    trees: dict[int, list[Route]] = {}
+    best: tuple[float, dict[int, list[Route]]] | None = None
+    for turn in range(rounds):
+        eta = 2.0 * (20.0 / 2.0) ** (turn / max(1, rounds - 1))  # ever steeper prices
+        if best is not None and meter.over():
+            break
+        for root in roots:
+            market.count(trees.pop(root, []), -1)
+            trees[root] = market.grow(root, eta)
+        worst = market.worst()
+        if best is None or worst < best[0] * (1 - 1e-9):
+            best = worst, dict(trees)
+        meter.spend(STEPS_PER_LOOK2 * market.looks)
+        market.looks = 0
+    if best is None:
+        return None
+    return replace(
+        packing,
+        trees=tuple(
+            as_tree(root, [(hop, backward) for hop in (_reverse(hops) if backward else hops)])
+            for root, hops in sorted(best[1].items())
+        ),
+        remark="trees that load inner links little",
+    ).rated()
+
+
+@dataclass(slots=True, init=False)
+class _Market:
+    """Congestion prices: load of each orbit of links, relative to its capacity at the rate."""
+
+    ranks: int
+    orbit: list[int]
+    share: list[float]
+    load: list[float]
+    near: list[list[tuple[int, int]]]
+    looks: int
+
+    def __init__(self, packing: Packing, backward: bool) -> None:
+        topology = packing.topology
+        orbit = packing.link_images.min(axis=0)
+        size = np.bincount(orbit, minlength=len(orbit))
+        per_chunk = float(packing.us_per_byte) * packing.collective.message_chunks * 1000
+        self.ranks, self.orbit = topology.ranks, orbit.tolist()
+        self.share = [
+            len(packing.images) / int(size[o]) / float(x.bandwidth) / per_chunk
+            for o, x in zip(self.orbit, topology.links, strict=True)
+        ]
+        self.load = [0.0] * len(orbit)
+        self.looks = 0
+        self.near = neighbours(topology, backward)
+
+    def count(self, hops: list[Route], sign: int) -> None:
+        """Add the load of a tree, or remove it."""
+        for _, _, links in hops:
+            for i in links:
+                self.load[self.orbit[i]] += sign * self.share[i]
+
+    def worst(self) -> float:
+        """The largest load."""
+        return max(self.load)
+
+    def _price(self, link: int, eta: float) -> float:
+        over = eta * (self.load[self.orbit[link]] + self.share[link] - 1)
+        return self.share[link] * exp(min(over, 60.0))
+
+    def grow(self, root: int, eta: float) -> list[Route]:
+        """Return a tree by Prim's algorithm; prices rise as it grows."""
+        hops: list[Route] = []
+        joined = {root}
+        agenda: list[tuple[float, int, int, tuple[int, ...]]] = []
+        self._offer(agenda, root, eta)
+        while agenda:
+            noted, node, origin, links = heappop(agenda)
+            if node in joined:
+                continue
+            now = sum(self._price(i, eta) for i in links)
+            if now > noted * _STALE:
+                heappush(agenda, (now, node, origin, links))
+                continue
+            joined.add(node)
+            hops.append((origin, node, links))
+            self.count(hops[-1:], 1)
+            self._offer(agenda, node, eta)
+        return hops
+
+    def _offer(
+        self, agenda: list[tuple[float, int, int, tuple[int, ...]]], rank: int, eta: float
+    ) -> None:
+        """Return the cheapest routes from a rank to all ranks, over nodes that do not store."""
+        ways: list[tuple[float, int, tuple[int, ...]]] = [(0.0, rank, ())]
+        done: set[int] = set()
+        while ways:
+            cost, node, links = heappop(ways)
+            if node in done:
+                continue
+            done.add(node)
+            if node < self.ranks and node != rank:
+                heappush(agenda, (cost, node, rank, links))
+                continue
+            self.looks += len(self.near[node])
+            for i, to in self.near[node]:
+                if to not in done:
+                    heappush(ways, (cost + self._price(i, eta), to, (*links, i)))

@@ -72,7 +72,10 @@ def search(
     rail-aligned exchange). ``work``: keys (3, nodes), the link to each node, heap, place in the
     heap.
     """
+    # Links of node v: out_links[out_start[v]:out_start[v + 1]]; resource orbits of link i likewise;
+    # latency: α in whole units of the net; stores: 1 where a hop ends (the GPUs), else 0.
     out_start, out_links, head, resource_start, resources, latency, stores = net
+    # place: index in the heap, -1 not reached, -2 settled; since: latency after the last GPU.
     key, into, heap, place, since = work
     for v in range(len(into)):
         key[0, v] = FAR

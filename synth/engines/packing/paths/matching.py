@@ -10,9 +10,9 @@ network, and where that fails transfers change rounds as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 
@@ -21,32 +21,12 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ....fabric.fabric import fabric_of
-from ..order.plan_quick import Automorphisms, as_tree, load_us_per_byte
+from ..order.plan_quick import as_tree, identity, neighbours
 from ..trees.demands import pairs_of
 from ..trees.model import PackedTree, Packing
-from .effort import PATH_EFFORT, PathEffort
+from .net import PATH_EFFORT, PathEffort
 
 Way = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Rounds:
-    """Messages in rounds.
-
-    Attributes:
-        chunk: what each carries, or a share of that, one in ``pieces``.
-        way: the links of each.
-        round: when, from 0; those that hold their resources for at most half a round and fill the
-            gaps are in the last.
-        pieces: cuts of every chunk.
-        meetings: pairs of one round that share a resource, fillers left out; 0 if all is well.
-    """
-
-    chunk: Ints
-    way: tuple[Way, ...]
-    round: Ints
-    pieces: int
-    meetings: int
 
 
 def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT) -> Packing | None:
@@ -56,25 +36,23 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
     load some resource by a tenth more than the packing does.
     """
     table = _MessageRoutes.of(packing, effort) if packing.us_per_byte else None
-    rounds = None if table is None else _fewest_conflicts(packing, table, seed, effort)
-    if rounds is None:
+    found = None if table is None else _fewest_conflicts(packing, table, seed, effort)
+    if found is None:
         return None
-    ends = packing.topology.links
-    share = Fraction(1, rounds.pieces)
+    messages, pieces, meetings = found
+    ends, share = packing.topology.links, Fraction(1, pieces)
     trees: list[PackedTree] = []
-    for i in np.argsort(rounds.round, kind="stable").tolist():
-        way = rounds.way[i]
+    for _, chunk, way in sorted(messages, key=lambda one: one[0]):
         hop = (ends[way[0]].src, ends[way[-1]].dst, way)
-        trees.append(as_tree(int(rounds.chunk[i]), [(hop, False)], share))
-    alone = Automorphisms.none(packing.topology)
+        trees.append(as_tree(chunk, [(hop, False)], share))
+    nodes, links = identity(packing.topology)
     made = replace(
         packing,
         trees=tuple(trees),
-        images=alone.images,
-        link_images=alone.link_images,
-        remark="messages in rounds in which no two meet" if not rounds.meetings else "",
-    )
-    made = replace(made, us_per_byte=load_us_per_byte(made))
+        images=nodes,
+        link_images=links,
+        remark="messages in rounds in which no two meet" if not meetings else "",
+    ).rated()
     return made if made.us_per_byte <= effort.worth * packing.us_per_byte else None
 
 
@@ -121,18 +99,15 @@ class _Finder:
     """Routes from rank to rank through switches only."""
 
     ranks: int
-    out: tuple[tuple[tuple[int, int], ...], ...]
+    out: list[list[tuple[int, int]]]
     slowness: tuple[Fraction, ...]
     most: int
 
     @staticmethod
     def of(topology: Topology, most: int) -> _Finder:
-        out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
-        for i, link in enumerate(topology.links):
-            out[link.src].append((i, link.dst))
         fabric = fabric_of(topology)
         worst = tuple(max(fabric.us_per_byte[r] for r in held) for held in fabric.loaded)
-        return _Finder(topology.ranks, tuple(map(tuple, out)), worst, most)
+        return _Finder(topology.ranks, neighbours(topology), worst, most)
 
     def ways(self, src: int, dst: int) -> tuple[tuple[Way, ...], Fraction]:
         """Return the widest routes of fewest links, and their µs per byte."""
@@ -141,7 +116,13 @@ class _Finder:
         seen = {src}
         while front and not found:
             found = [(*way, i) for way, at in front for i, to in self.out[at] if to == dst]
-            front = list(self._further(front, seen))[: self.most * self.most]
+            further = (
+                ((*way, i), to)
+                for way, at in front
+                for i, to in self.out[at]
+                if to >= self.ranks and to not in seen
+            )
+            front = list(islice(further, self.most * self.most))
             seen.update(at for _, at in front)
         if not found:
             return (), Fraction(0)
@@ -149,20 +130,21 @@ class _Finder:
         kept = [way for way, s in zip(found, slow, strict=True) if s == min(slow)]
         return tuple(kept[: self.most]), min(slow)
 
-    def _further(self, front: list[tuple[Way, int]], seen: set[int]) -> Iterator[tuple[Way, int]]:
-        for way, at in front:
-            for i, to in self.out[at]:
-                if to >= self.ranks and to not in seen:
-                    yield (*way, i), to
-
 
 def _fewest_conflicts(
     packing: Packing, table: _MessageRoutes, seed: int, effort: PathEffort
-) -> Rounds | None:
-    """Return the rounds with the fewest conflicts, as few rounds as the rate demands."""
+) -> tuple[list[tuple[int, int, Way]], int, int] | None:
+    """Messages as (round from 0, chunk, links); cuts of every chunk, of which each carries one;
+    pairs of one round that share a resource, 0 if all is well.
+
+    As few rounds as the rate demands. Messages that hold their resources for at most half a round
+    fill the gaps: they are in the last one, and not counted as pairs.
+    """
     longest = max(table.hold)
-    fitting = (p for p in effort.pieces if _rounding_loss(packing, longest / p) <= effort.rounded)
-    pieces = next(fitting, None)
+    rate = packing.us_per_byte
+    # What rounding the time up to a whole number of rounds costs.
+    loss = {p: -(-rate * p // longest) * longest / p / rate for p in effort.pieces}
+    pieces = next((p for p in effort.pieces if loss[p] <= effort.rounded), None)
     if pieces is None:
         return None
     heavy = np.flatnonzero([2 * hold > longest for hold in table.hold])
@@ -175,19 +157,9 @@ def _fewest_conflicts(
     light = np.repeat(np.setdiff1d(np.arange(len(table.chunk)), heavy), pieces)
     ways = [table.ways[j][w] for j, w in zip(jobs.tolist(), way.tolist(), strict=True)]
     ways += [table.ways[j][k % len(table.ways[j])] for k, j in enumerate(light.tolist())]
-    last = np.full(len(light), least)
-    return Rounds(
-        table.chunk[np.concatenate([jobs, light])],
-        tuple(ways),
-        np.concatenate([colour, last]),
-        pieces,
-        meetings,
-    )
-
-
-def _rounding_loss(packing: Packing, length: Fraction) -> Fraction:
-    """Return the relative slowdown by rounding the time up to a whole number of rounds."""
-    return -(-packing.us_per_byte // length) * length / packing.us_per_byte
+    rounds = [*colour.tolist(), *[int(least)] * len(light)]
+    chunks = table.chunk[np.concatenate([jobs, light])].tolist()
+    return list(zip(rounds, chunks, ways, strict=True)), pieces, meetings
 
 
 def _colour(

@@ -28,6 +28,7 @@ def edge_colouring(src: Ints, dst: Ints, ranks: int, colours: int) -> Ints:
     ``colours`` are at least as many as any rank sends or receives; then they suffice. Alternating
     paths are exchanged (König, Math. Ann. 77 (1916)); O(transfers · ranks).
     """
+    # at[side, rank, colour]: the edge of that colour there (0: it sends), -1: the colour is free.
     at = np.full((2, ranks, colours), -1, np.int64)
     colour = np.full(len(src), -1, np.int64)
     for edge in range(len(src)):

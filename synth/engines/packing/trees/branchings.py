@@ -19,6 +19,9 @@ def _contract(weight: Array, up: Array, tail: Array, head: Array) -> int:
     The path-growing order of Gabow, Galil, Spencer and Tarjan (1986), here in O(n²).
     """
     n = len(weight)
+    # A contracted vertex reuses the row (slot) of the cycle's entry; label: the live vertex of each
+    # original one; lands[slot, u]: the original head of the cheapest way in from u; paid: price of
+    # the chosen in-arc, off which later ways into the cycle are counted.
     enters = weight.T.copy()  # row of a live vertex: by original tail, cheapest way in
     lands = np.empty((n, n), np.int64)
     for v in range(n):

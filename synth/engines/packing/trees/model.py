@@ -16,15 +16,21 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
+import numpy.typing as npt
 
-from weft.dsl.base.arrays import Bools, Ints32
+from weft.dsl.base.arrays import AnyArray, Bools, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import count
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ....base.engine import Certificate
+from ....base.engine import Certificate, Point
+from ....fabric.fabric import fabric_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +56,55 @@ class PackedTree:
     route_start: Ints32
     route_links: Ints32
 
+    @staticmethod
+    def of(
+        chunk: int,
+        weight: Fraction,
+        src: npt.ArrayLike,
+        dst: npt.ArrayLike,
+        reduce: npt.ArrayLike,
+        lengths: npt.ArrayLike,
+        links: npt.ArrayLike,
+    ) -> PackedTree:
+        """A tree from columns of its hops, and the links of all routes, one after the other."""
+        start = np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int32))])
+        narrow = (np.asarray(x, np.int32) for x in (src, dst, start, links))
+        src, dst, start, links = narrow
+        return PackedTree(chunk, weight, src, dst, np.asarray(reduce, bool), start, links)
+
     def __len__(self) -> int:
         return len(self.src)
+
+    @property
+    def lengths(self) -> Ints32:
+        """Links of each hop, shape (hops,)."""
+        return np.diff(self.route_start)
+
+
+def point_of(
+    schedule: Schedule,
+    plain: Collective,
+    rate: Fraction,
+    bound: Fraction,
+    certificate: Certificate,
+    size: int,
+    words: str = "",
+) -> Point:
+    """A schedule of the ``plain`` collective, its rate and the bound (µs per byte of M) in rounds;
+    best at ``size`` bytes."""
+    unit = BYTES_PER_US_PER_GBPS * plain.message_chunks * schedule.topology.round_bandwidth()
+    return Point(
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        bound * unit,
+        certificate,
+        bandwidth_optimal=rate == bound,
+        rate=rate * unit,
+        words=words,
+        sizes=(size,),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +138,41 @@ class Packing:
         """True if the rate equals the bound, as rationals."""
         return self.us_per_byte == self.bound
 
+    def rated(self) -> Packing:
+        """The same with the rate that its trees have."""
+        unit = lcm(*(t.weight.denominator for t in self.trees))
+        uses = np.zeros(len(self.topology.links), np.int64 if unit < 1 << 42 else object)
+        for tree in self.trees:
+            used = np.bincount(tree.route_links, minlength=len(uses))
+            uses += used.astype(uses.dtype) * int(tree.weight * unit)
+        per_chunk = self.collective.message_chunks * BYTES_PER_US_PER_GBPS
+        time = busiest(self.topology, self.link_images, uses)
+        return replace(self, us_per_byte=time / (unit * per_chunk))
+
     @property
     def heights(self) -> tuple[int, ...]:
         """Longest chain of dependent hops of each template."""
         return tuple(map(height, self.trees))
+
+
+def busiest(topology: Topology, link_images: Ints32, uses: AnyArray) -> Fraction:
+    """Time of the busiest resource, exactly: uses per GB/s.
+
+    ``uses``: of each link by the templates, integers of any size. Their images load all links of an
+    orbit alike.
+    """
+    fabric, orbit = fabric_of(topology), link_images.min(axis=0)
+    total = np.zeros(fabric.links, uses.dtype)
+    np.add.at(total, orbit, uses)
+    size = np.bincount(orbit, minlength=fabric.links)
+    each = (total * (len(link_images) // np.maximum(size, 1)))[orbit]
+    load = np.zeros(fabric.resources, uses.dtype)
+    np.add.at(load, fabric.pairs[0], each[fabric.pairs[1]])
+    most: dict[Fraction, int] = {}  # of each width: to compare integers is far quicker
+    for used, width in zip(load.tolist(), fabric.bandwidth, strict=True):
+        if used > most.get(width, 0):
+            most[width] = used
+    return max((Fraction(used) / width for width, used in most.items()), default=Fraction(0))
 
 
 def height(tree: PackedTree) -> int:
@@ -122,7 +206,7 @@ def tree_limits(packing: Packing) -> str:
     """``at most 7 trees per root, 5 hops``."""
     most, least = trees_per_root(packing)
     bound = "" if most == least else "at most "
-    return f"{bound}{counted(most, 'tree')} per root, {counted(tree_depth(packing), 'hop')}"
+    return f"{bound}{count(most, 'tree')} per root, {count(tree_depth(packing), 'hop')}"
 
 
 def tree_depth(packing: Packing) -> int:
@@ -143,8 +227,3 @@ def halves(tree: PackedTree) -> tuple[int, int]:
 
 def _hops(tree: PackedTree, part: slice) -> PackedTree:
     return replace(tree, src=tree.src[part], dst=tree.dst[part])
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 tree``, ``2 trees``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

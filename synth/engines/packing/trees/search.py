@@ -3,25 +3,229 @@
 Multiplicative weights fill a pool, a linear program over the pool (and a few pricing rounds)
 picks the weights, an exact solver makes them rational. (Garg and Könemann 2007 for the weights,
 Edmonds 1967 and 1973 for trees and packings, Bérczi and Frank 2010 for unequal reach.)
+
+Fewer and lower trees: the same rate with fewer, or slightly less rate with far fewer.
+
+*Unequal* weights: a vertex of the program at a fixed congestion, trees priced by height, and
+cheaper the more they carry (reweighted L1, Candès, Wakin and Boyd 2008). *Equal* weights: a fixed
+number of trees per root, ripped up one by one and re-routed at exponential prices.
+
+Candidate trees: found by multiplicative weights and by pricing, kept once each.
+
+A *family* is the set of trees of one representative in one direction: family k has the out-trees
+of representative k, family k + (number of representatives) the in-trees of a reduction. The
+weights of a family sum to one share.
 """
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from dataclasses import field, replace
 from fractions import Fraction
+from math import lcm
+from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, distinct_values
+from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meets import MET
 from ....base.meter import Meter
+from ....lp.columns import generate
+from ....lp.congestion import Congestion
 from ....lp.exact_finish import FamilyProgram, finish, rounded
-from .effort import TREE_EFFORT, TreeEffort
-from .machine import TreeMachine
-from .pool import Batch, Columns, Master, TreePool, Weights
-from .task import TreeTask
+from ....lp.highs import OPTIMAL
+from .machine import TREE_EFFORT, TreeEffort, TreeMachine, TreeTask
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Trees of one direction as the kernels leave them.
+
+    Attributes:
+        arcs: the arc into every rank, -1 at the root, shape (trees, ranks).
+        links: the route of that arc in the frame of its cell, -1 after its end, shape
+            (trees, ranks, width).
+        loads: how often each resource orbit is used, shape (trees, resource orbits).
+    """
+
+    arcs: Ints
+    links: Ints
+    loads: Ints
+
+    @staticmethod
+    def empty(machine: TreeMachine, trees: int, resources: int) -> Batch:
+        """Room for so many trees."""
+        n, width = machine.net.ranks, machine.net.width
+        return Batch(
+            np.full((trees, n), -1),
+            np.full((trees, n, width), -1),
+            np.zeros((trees, resources), np.int64),
+        )
+
+    def take(self, index: Any) -> Batch:
+        """Some of the trees."""
+        return Batch(self.arcs[index], self.links[index], self.loads[index])
+
+    def depths(self, machine: TreeMachine) -> Ints:
+        """Hops from the root to each rank, shape (trees, ranks)."""
+        tail = np.append(machine.net.arc_tail, 0)
+        trees, n = self.arcs.shape
+        parent = np.where(self.arcs >= 0, tail[self.arcs], np.arange(n))
+        depth = np.zeros((trees, n), np.int64)
+        at = np.broadcast_to(np.arange(n), (trees, n))
+        while True:
+            up = np.take_along_axis(parent, at, axis=1)
+            if (up == at).all():
+                return depth
+            depth += up != at
+            at = up
+
+    def heights(self, machine: TreeMachine) -> Ints:
+        """Hops from the root to the farthest rank, per tree."""
+        return self.depths(machine).max(axis=1)
+
+
+class TreePool:
+    """Columns of the master program, each load vector of a family once (the lowest tree)."""
+
+    def __init__(self, machines: tuple[TreeMachine, ...], resources: int) -> None:
+        self.machines = machines
+        self.resources = resources
+        self._batches: list[Batch] = []
+        self._family: list[Ints] = []
+        self._height: list[Ints] = []
+        self._seen: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    @property
+    def representatives(self) -> int:
+        """Number of rank orbits: families from here on reduce."""
+        return len(self.machines[0].net.sources)
+
+    def machine_of(self, family: int) -> TreeMachine:
+        """The machine (forwards or turned) that the trees of a family grow on."""
+        return self.machines[family // self.representatives]
+
+    def add(self, batch: Batch, family: Ints) -> int:
+        """Add trees of one direction; return the number of new ones."""
+        if not len(family):
+            return 0
+        height = batch.heights(self.machine_of(int(family[0])))
+        loads = batch.loads.astype(np.int32)
+        fresh = []
+        for t in np.argsort(height, kind="stable").tolist():
+            key = int(family[t]).to_bytes(4, "little") + loads[t].tobytes()
+            if key not in self._seen:
+                self._seen.add(key)
+                fresh.append(t)
+        if fresh:
+            self._batches.append(batch.take(fresh))
+            self._family.append(family[fresh])
+            self._height.append(height[fresh])
+        return len(fresh)
+
+    def columns(self) -> Columns:
+        """All trees so far, in order of insertion."""
+        if len(self._batches) > 1:
+            whole = [
+                np.concatenate([getattr(b, name) for b in self._batches])
+                for name in ("arcs", "links", "loads")
+            ]
+            self._batches = [Batch(*whole)]
+            self._family = [np.concatenate(self._family)]
+            self._height = [np.concatenate(self._height)]
+        return Columns(self._batches[0], self._family[0], self._height[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Trees with their families and heights."""
+
+    trees: Batch
+    family: Ints
+    height: Ints
+
+    def __len__(self) -> int:
+        return len(self.family)
+
+    def take(self, index: Any) -> Columns:
+        """Some of the columns."""
+        return Columns(self.trees.take(index), self.family[index], self.height[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A float solution: weights of the columns, congestion, prices of resources and families."""
+
+    x: Floats
+    congestion: float
+    prices: Floats
+    worth: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Master:
+    """The master program of trees (:mod:`weft.synth.lp.congestion`), in units of the bound.
+
+    For allreduce the shares w of the roots are variables: both families of a root carry w, all w
+    sum to 1.
+
+    Attributes:
+        families: the families that are served; allreduce: both halves, equally many.
+        joint: the shares are free.
+        inc: congestion per use of each resource orbit.
+        meter: counts the work of solving.
+    """
+
+    families: Ints
+    joint: bool
+    inc: Floats
+    meter: Meter
+
+    def best(self, columns: Columns, meter: Meter | None = None) -> Weights:
+        """The least congestion that these trees attain; prices of resources sum to 1.
+
+        Without a ``meter`` the work is counted and not limited.
+
+        Raises:
+            NothingFound: the solver gave up, or a family has no tree.
+        """
+        meter = meter or Meter(sys.maxsize, self.meter.stopped, self.meter)
+        found = self._program(columns).least(method="highs-ds", meter=meter)
+        if found.status != OPTIMAL or found.x is None:
+            raise NothingFound(f"packing trees: the linear program was not solved: {found.message}")
+        prices = np.maximum(-found.ub_prices, 0)
+        order = distinct_values(self.families)
+        worth = np.zeros(int(order.max()) + 1)
+        worth[order] = found.eq_prices[: len(order)]
+        return Weights(found.x[: len(columns)], found.value, prices / prices.sum(), worth)
+
+    def cheapest(self, columns: Columns, cost: Floats, congestion: float) -> Floats | None:
+        """Weights of the least total cost within a congestion, a vertex; None if there are none,
+        or if they take more work than is left."""
+        found = self._program(columns).cheapest(cost, congestion, self.meter)
+        if found.status != OPTIMAL or found.x is None:
+            return None
+        return found.x[: len(columns)]
+
+    def _program(self, columns: Columns) -> Congestion:
+        from scipy.sparse import csr_array  # takes 100 ms to load
+
+        used = csr_array(columns.trees.loads.T.astype(float))
+        used.data *= np.repeat(self.inc, np.diff(used.indptr))
+        order = distinct_values(self.families)
+        family = np.searchsorted(order, columns.family)
+        if self.joint:
+            share = np.arange(len(order)) % (len(order) // 2)
+            return Congestion(used, family, np.zeros(len(order)), share=share)
+        return Congestion(used, family, np.bincount(self.families)[order].astype(float))
+
 
 STEPS_PER_TREE, LOOKS_PER_STEP = 3, 150
 """Work of growing a tree: of any, and for the arcs, links and ranks that it looks at."""
@@ -49,12 +253,6 @@ class WeightedTrees:
         return replace(
             self, weights=replace(self.weights, congestion=self.weights.congestion * factor)
         )
-
-    def with_weights(self, x: Floats, congestion: float, vertex: bool) -> WeightedTrees:
-        """The trees that other weights use, with these."""
-        used = np.flatnonzero(x > 0)
-        weights = Weights(x[used], congestion, self.weights.prices, self.weights.worth)
-        return WeightedTrees(self.limit, self.columns.take(used), weights, vertex)
 
 
 @dataclass(eq=False)
@@ -102,16 +300,21 @@ class TreeSearch:
             hopeless = not last and found.weights.congestion > self.effort.hopeless
             if found.met or hopeless or self.late:
                 return found
-        for _ in range(self.effort.rounds):
-            if not self._price(pool, found.weights, limit):
-                break
-            better = self.master.affordable(pool.columns())
-            if better is None:
-                break
-            found = WeightedTrees(limit, pool.columns(), better)
-            if found.met or self.late:
-                break
-        return found
+
+        def better() -> WeightedTrees | None:
+            with suppress(NothingFound):  # it takes more work than is left
+                columns = pool.columns()
+                return WeightedTrees(limit, columns, self.master.best(columns, self.meter))
+            return None
+
+        last_found = generate(
+            found,
+            better,
+            lambda one: self._price(pool, one.weights, limit),
+            lambda one: one.met or self.late,
+            self.effort.rounds,
+        )
+        return last_found or found
 
     def exact(self, found: WeightedTrees) -> tuple[Columns, list[Fraction]]:
         """Return the trees of non-zero weight, with rational weights near the floats.
@@ -230,3 +433,135 @@ class TreeSearch:
             edmonds(machine.net, roots, self.task.anchor, length, best.arcs, best.links, best.loads)
             batches.append(best)
         return batches
+
+
+def sparser(search: TreeSearch, found: WeightedTrees, slack: float) -> WeightedTrees:
+    """Weights on as few and low trees as the program finds, within a congestion."""
+    limit = max(found.weights.congestion, 1.0) * (1 + slack)
+    columns = found.columns
+    low = 1 + 0.02 * columns.height
+    x = found.weights.x
+    best, fewest = x, int((x > MET).sum())
+    mean = 1 / max(len(columns), 1)
+    few = columns.trees.loads.size > search.effort.large
+    rounds = 2 if few else search.effort.reweightings
+    for i in range(rounds):
+        eps = mean * 10 ** (1 - 2 * i / rounds)
+        cost = low / (x + eps)
+        vertex = search.master.cheapest(columns, cost / cost.min(), limit * (1 + 1e-12))
+        if vertex is None or search.late:
+            break
+        x = np.where(vertex > MET, vertex, 0.0)
+        if int((x > 0).sum()) < fewest:
+            best, fewest = x, int((x > 0).sum())
+    congestion = limit if slack else found.weights.congestion
+    used = np.flatnonzero(best > 0)
+    weights = replace(found.weights, x=best[used], congestion=congestion)
+    return WeightedTrees(found.limit, columns.take(used), weights, vertex=not slack)
+
+
+def natural_copies(search: TreeSearch, weights: Weights) -> int:
+    """Equal trees per root that can meet the bound: the room in full resources is whole."""
+    tight = np.flatnonzero(weights.prices > 1e-7)
+    room = search.shape.room
+    return lcm(*((room[o] * search.task.bound).denominator for o in tight.tolist()))
+
+
+def least_congestion(search: TreeSearch, weights: Weights, copies: int) -> float:
+    """Lower bound on the congestion of so many equal trees per root.
+
+    A resource carries whole trees. At the prices of the program every packing needs the room that
+    they give to one of congestion 1, so the congestion is at least that at which the whole trees
+    that fit make up for it.
+    """
+    tight = np.flatnonzero(weights.prices > 1e-7)
+    price, inc = weights.prices[tight], increments(search, copies)[tight]
+    most = 2.0
+    steps = distinct_values(
+        np.concatenate([[1.0], *(np.arange(1, most / x + 1) * x for x in inc.tolist())])
+    )
+    for congestion in steps[(steps >= 1) & (steps <= most)].tolist():
+        if price @ (inc * np.floor(congestion / inc * (1 + MET))) >= price.sum() * (1 - MET):
+            return float(congestion)
+    return most
+
+
+def increments(search: TreeSearch, copies: int) -> Floats:
+    """The part of each resource that one of so many equal trees per root takes up."""
+    task = search.task
+    half = len(task.orbits.representatives)
+    return task.increments * float(Fraction(1, copies * (half if task.joint else 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Equal:
+    """Trees of one weight, so many for every root and direction."""
+
+    columns: Columns
+    weight: Fraction
+    congestion: float
+
+    def weights(self) -> list[Fraction]:
+        """Weight of each tree."""
+        return [self.weight] * len(self.columns)
+
+
+def rounds_of(search: TreeSearch, copies: int) -> int:
+    """Return the number of rounds affordable to one run of :func:`equal_trees`."""
+    trees = copies * len(search.task.families)
+    return min(search.effort.run // (trees * search.steps_per_tree), search.effort.most_rounds)
+
+
+def equal_trees(search: TreeSearch, copies: int, limit: int, rounds: int = 0) -> Equal:
+    """``copies`` trees per root, at most ``limit`` high, the busiest resource as free as possible.
+
+    ``rounds`` of ripping up per run; 0: as many as can be afforded on any machine.
+
+    Resources carry whole trees, so first the room of each resource is rounded down to whole trees:
+    what fits into that meets the bound. Failing that, the largest congestion is made small.
+    """
+    from .kernels import reroute
+
+    task = search.task
+    half = len(task.orbits.representatives)
+    families = np.repeat(task.families, copies)
+    roots = task.roots_of(families)
+    turned = families // half if task.joint else np.zeros_like(families)
+    weight = Fraction(1, copies * (half if task.joint else 1))
+    inc = increments(search, copies)
+    whole = np.floor(1 / inc * (1 + MET))
+    capped = np.where(whole > 0, 1 / np.maximum(whole, 1), 2.0)
+    rounds = rounds or max(rounds_of(search, copies), search.effort.least_rounds)
+    runs = [
+        (steep, increment, mu)
+        for steep in zip(search.effort.first_steepness, search.effort.last_steepness, strict=True)
+        for increment, mu in ((capped, 0.02), (inc, 0.02), (capped, 0.0))
+    ]
+    best: Equal | None = None
+    for steep, increment, mu in runs:
+        batch = Batch.empty(max(task.machines, key=lambda m: m.net.width), len(roots), len(inc))
+        done = reroute(
+            tuple(m.net for m in task.machines),
+            turned,
+            roots,
+            limit,
+            mu,
+            np.array(steep),
+            rounds,
+            search.seed,
+            increment,
+            batch.arcs,
+            batch.links,
+            batch.loads,
+        )
+        search.spend(done * len(roots))
+        worst = float((batch.loads.sum(axis=0) * inc).max())
+        if best is None or worst < best.congestion * (1 - MET):
+            height = np.empty_like(families)
+            for d, machine in enumerate(task.machines):
+                height[turned == d] = batch.take(turned == d).heights(machine)
+            best = Equal(Columns(batch, families, height), weight, worst)
+        if best.congestion <= 1 + MET or search.late:
+            break
+    assert best is not None
+    return best

@@ -4,6 +4,14 @@ The height limit rises from the least possible one until the bound is met. The p
 are Pareto-optimal among each other in rate, trees and height. Where no cut bounds the rate of
 trees, the prices of the master program do: they are rounded to integers, and the bound that they
 prove is evaluated exactly by :func:`weft.synth.bounds.tree_prices`.
+
+Convert weighted columns to :class:`PackedTree` objects, and recompute their rate from these.
+
+Allreduce from trees of an allgather: sums climb each tree first, over the opposite links.
+
+Where cables are as wide in both directions that loads no resource more than a reduce_scatter and an
+allgather. So where the bound of the allreduce is theirs together nothing is lost, and one direction
+is searched instead of two at once.
 """
 
 from __future__ import annotations
@@ -15,6 +23,7 @@ from math import gcd, inf, lcm
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints32, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.topology import Topology
@@ -24,22 +33,134 @@ from ....base.engine import Observer, Silent
 from ....base.meets import MET
 from ....base.meter import STEPS, Meter
 from ....bounds import tree_prices
+from ....bounds.bounds import bandwidth_bound
+from ....bounds.effort import BOUND_EFFORT
 from ....lp.certified import common_denominator
-from .effort import TREE_EFFORT, TreeEffort
-from .mirrored import mirrored
-from .model import Packing, tree_limits, trees_per_root, unequal
-from .pool import Columns
-from .search import TreeSearch, WeightedTrees
-from .sparse import (
+from ....lp.exact_finish import overlay
+from .machine import TREE_EFFORT, TreeEffort, TreeTask, Under
+from .model import PackedTree, Packing, tree_limits, trees_per_root, unequal
+from .search import (
+    Columns,
     Equal,
+    TreeSearch,
+    WeightedTrees,
     equal_trees,
     least_congestion,
     natural_copies,
     rounds_of,
     sparser,
 )
-from .task import TreeTask, Under
-from .templates import packing_of
+
+
+def packing_of(task: TreeTask, columns: Columns, weights: list[Fraction]) -> Packing:
+    """The packing that some columns with exact weights are.
+
+    Trees of a family lie side by side on the interval of its share; what cuts the interval (the
+    next chunk of the same root; allreduce: the next tree of the other direction) cuts trees.
+    """
+    half = len(task.orbits.representatives)
+    order = np.argsort(columns.family, kind="stable").tolist()
+    trees: list[PackedTree] = []
+    for k in distinct_values(task.families).tolist():
+        mine = [(t, weights[t]) for t in order if int(columns.family[t]) == k]
+        if not task.joint:
+            chunks = [(int(c), Fraction(1)) for c in task.chunks[task.families == k]]
+            trees += [tree_of(task, columns, t, c, w) for t, c, w in overlay(mine, chunks)]
+        elif k < half:
+            back = [(t, weights[t]) for t in order if int(columns.family[t]) == k + half]
+            trees += [
+                pair(
+                    tree_of(task, columns, into), tree_of(task, columns, out), w / task.orbits.order
+                )
+                for into, out, w in overlay(back, mine)
+            ]
+    return Packing(
+        task.topology,
+        task.collective,
+        tuple(trees),
+        task.orbits.images.astype(np.int32),
+        task.orbits.link_images.astype(np.int32),
+        Fraction(0),
+        task.us_per_byte(task.bound),
+        task.certificate,
+    ).rated()
+
+
+def pair(into: PackedTree, out: PackedTree, weight: Fraction) -> PackedTree:
+    """A tree of an allreduce: sums go to the root, then results from it."""
+    columns = ("src", "dst", "reduce", "lengths", "route_links")
+    both = (np.concatenate([getattr(one, x) for one in (into, out)]) for x in columns)
+    return PackedTree.of(0, weight, *both)
+
+
+def tree_of(
+    task: TreeTask, columns: Columns, t: int, chunk: int = 0, weight: Fraction = Fraction(1)
+) -> PackedTree:
+    """A tree in the kernels' form as hops, root first; a reducing one leaves first."""
+    machine = task.machines[int(columns.family[t]) // len(task.orbits.representatives)]
+    net, orbits = machine.net, machine.orbits
+    depth = columns.trees.take([t]).depths(machine)[0]
+    order = np.argsort(depth, kind="stable")
+    order = order[depth[order] > 0]
+    arcs, links = columns.trees.arcs[t], columns.trees.links[t][:, : net.width]
+    src, dst = net.arc_tail[arcs[order]], order
+    routes = links[order]
+    element = orbits.element_of[src]
+    used = routes >= 0
+    routes = np.where(used, orbits.link_images[element[:, None], routes], -1)
+    if machine.turned:
+        src, dst, routes = dst[::-1], src[::-1], routes[::-1, ::-1]
+        used = used[::-1, ::-1]
+    reduce = np.full(len(src), machine.turned)
+    return PackedTree.of(chunk, weight, src, dst, reduce, used.sum(axis=1), routes[used])
+
+
+def mirrored(packing: Packing, collective: Collective) -> Packing | None:
+    """The packing of an allreduce with equal shares for all roots; None if a link has no opposite.
+
+    ``packing``: of the allgather of the same ranks, under the symmetries of the machine.
+    """
+    topology = packing.topology
+    opposite = _opposite_links(topology)
+    if opposite is None:
+        return None
+    share = Fraction(1, topology.ranks)
+    trees = tuple(pair(_turned(t, opposite), t, share * t.weight) for t in packing.trees)
+    found = bandwidth_bound(topology, collective, BOUND_EFFORT)
+    return replace(
+        packing,
+        collective=collective,
+        trees=trees,
+        bound=found.us_per_byte,
+        certificate=found.certificate,
+    ).rated()
+
+
+def _opposite_links(topology: Topology) -> Ints32 | None:
+    """The link back of each link; of parallel ones in the order of their numbers."""
+    between: dict[tuple[int, int], list[int]] = {}
+    for i, link in enumerate(topology.links):
+        between.setdefault((link.src, link.dst), []).append(i)
+    back = np.empty(len(topology.links), np.int32)
+    for (u, v), links in between.items():
+        others = between.get((v, u), [])
+        if len(others) != len(links):
+            return None
+        back[links] = others
+    return back
+
+
+def _turned(tree: PackedTree, opposite: Ints32) -> PackedTree:
+    """The tree that brings sums to its root, over the opposite links: leaves first."""
+    start = tree.route_start
+    return replace(
+        tree,
+        src=tree.dst[::-1],
+        dst=tree.src[::-1],
+        reduce=np.ones(len(tree), bool),
+        route_start=np.concatenate([[0], np.cumsum(np.diff(start)[::-1])]).astype(np.int32),
+        route_links=opposite[tree.route_links[start[0] : start[-1]]][::-1],
+    )
 
 
 def pack(
@@ -73,8 +194,14 @@ def pack(
         return []
     observer, meter = observer or Silent(), meter or Meter(30 * STEPS)
     free = not (trees or height or peers or under)
-    if free and _many_roots(problem_topology, collective, effort):
-        both = _mirrored(problem_topology, collective, meter, seed, observer, effort)
+    both_ways = collective.kind is Kind.ALLREDUCE and collective.ranks >= effort.one_way
+    if free and both_ways and len(orbits_of(problem_topology).representatives) > 1:
+        # Each step would grow the trees of all roots that no symmetry maps to each other.
+        gather = make(Kind.ALLGATHER, collective.ranks)
+        found = pack(
+            problem_topology, gather, meter=meter, seed=seed, observer=observer, effort=effort
+        )
+        both = _undominated([p for one in found if (p := mirrored(one, collective)) is not None])
         if both and (both[0].optimal or meter.over()):
             return both
     observer.stage("bounds")
@@ -82,8 +209,8 @@ def pack(
     observer.stage("trees")
     search = TreeSearch(task, meter, seed, effort)
     rungs = []
-    for found in _ladder(search, height):
-        rungs.append(found)
+    for rung in _ladder(search, height):
+        rungs.append(rung)
         if observer.cancelled():
             break
     if not rungs:
@@ -93,37 +220,16 @@ def pack(
     if free and not best.met and not task.joint:
         search, rungs, best = _with_proof(search, rungs, best)
     packings = [_exactly(search, best)]
-    if free and task.joint and not search.late:
-        packings = [_best_of_trees(packings[0])]
+    if free and task.joint and not search.late and not packings[0].optimal:
+        value = float(packings[0].us_per_byte * 10**6)
+        solved = f"trees attain {value:.6g} ps per byte at best (linear program)"
+        packings = [replace(packings[0], remark=f"{solved}; {packings[0].remark}")]
     for one in _alternatives(search, rungs, best, trees):
         packings.append(one)
         if search.late or observer.cancelled():
             break
     kept = [p for p in packings if not trees or trees_per_root(p)[0] <= trees]
     return _undominated(kept)
-
-
-def _many_roots(topology: Topology, collective: Collective, effort: TreeEffort) -> bool:
-    """Return True if trees of both directions together are much work: each step grows those of all
-    roots that no symmetry maps to each other."""
-    if collective.kind is not Kind.ALLREDUCE or collective.ranks < effort.one_way:
-        return False
-    return len(orbits_of(topology).representatives) > 1
-
-
-def _mirrored(
-    topology: Topology,
-    collective: Collective,
-    meter: Meter,
-    seed: int,
-    observer: Observer,
-    effort: TreeEffort,
-) -> list[Packing]:
-    """Packings of an allreduce from those of the allgather, the best rate first."""
-    gather = make(Kind.ALLGATHER, collective.ranks)
-    found = pack(topology, gather, meter=meter, seed=seed, observer=observer, effort=effort)
-    both = [mirrored(packing, collective) for packing in found]
-    return _undominated([p for p in both if p is not None])
 
 
 def _with_proof(
@@ -176,7 +282,6 @@ def _exactly(search: TreeSearch, found: WeightedTrees) -> Packing:
 def _alternatives(
     search: TreeSearch, rungs: list[WeightedTrees], best: WeightedTrees, trees: int
 ) -> Iterator[Packing]:
-    """Fewer and lower trees."""
     # The shares of an allreduce's roots are free, so that no number of trees is natural.
     fitting = 1 if search.task.joint else natural_copies(search, best.weights)
     effort = search.effort
@@ -243,21 +348,11 @@ def _without_symmetry(search: TreeSearch, copies: int, limit: int) -> Iterator[P
 
 
 def _with_loss(search: TreeSearch, columns: Columns, weights: list[Fraction]) -> Packing:
-    """Return the packing, with its loss as text."""
     made = packing_of(search.task, columns, weights)
     if made.optimal:
         return made
     kept = float(made.bound / made.us_per_byte)
     return replace(made, remark=f"{kept:.2%} of the bound's rate, with {tree_limits(made)}")
-
-
-def _best_of_trees(packing: Packing) -> Packing:
-    """Add the statement that the tree program is solved, if it does not meet the bound."""
-    if packing.optimal:
-        return packing
-    value = float(packing.us_per_byte * 10**6)
-    best = f"trees attain {value:.6g} ps per byte at best (linear program)"
-    return replace(packing, remark=f"{best}; {packing.remark}")
 
 
 def _undominated(packings: list[Packing]) -> list[Packing]:

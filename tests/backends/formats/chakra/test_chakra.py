@@ -15,7 +15,6 @@ from strategies import hub
 from weft.backends.formats.chakra.format import astra_sim_us, nodes_of, trace_of
 from weft.backends.formats.messages.lower import graph_of_schedule
 from weft.dsl.base.errors import BadFile
-from weft.dsl.base.protobuf import fields_of, put_integer, signed, take_varint, varint
 from weft.dsl.importers.chakra_et import (
     COMP,
     RECV,
@@ -24,6 +23,11 @@ from weft.dsl.importers.chakra_et import (
     TraceNode,
     decoded,
     encoded,
+    fields_of,
+    put_integer,
+    signed,
+    take_varint,
+    varint,
 )
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.hops import find_hops

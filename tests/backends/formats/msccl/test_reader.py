@@ -20,11 +20,13 @@ from msccl_files import (
     ring_allreduce,
 )
 
-from weft.backends.check.checker import check_program, check_xml
-from weft.backends.execute.execute import run_algo, run_program
+from weft.backends.check.checker import check_program
+from weft.backends.execute.execute import run_program
+from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.formats.msccl.read.elements import integer, wrap
+from weft.backends.formats.msccl.run import run_algo
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.nouns.program import Op, Slice
 

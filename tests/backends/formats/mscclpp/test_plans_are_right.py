@@ -15,8 +15,8 @@ from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_algorithm, lower_schedule
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
-from weft.backends.formats.mscclpp.interpret.machine import LATENESS, POLICIES
 from weft.backends.formats.mscclpp.lower.emit import plan_of
+from weft.backends.formats.mscclpp.machine import LATENESS, POLICIES
 from weft.backends.formats.mscclpp.plan.model import Channel, PlanOp, RemoteChunks
 from weft.backends.formats.mscclpp.plan.read import read_plan
 from weft.backends.formats.mscclpp.plan.write import write_plan

@@ -24,7 +24,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import MSCCL
-from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.flat import classic_algorithm
 
 NAMES = ["ring", "one shot", "broadcast", "reduce_scatter"]
 SIMPLE, LL = Protocol.SIMPLE, Protocol.LL

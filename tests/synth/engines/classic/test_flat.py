@@ -8,9 +8,8 @@ import pytest
 from moves import achieves, writes_input
 
 from weft.dsl.base.errors import UnknownName, UserError
-from weft.dsl.nouns.collective import ROOTED, Kind
-from weft.synth.engines.classic.catalog import classic, classic_algorithm, classics_for
-from weft.synth.engines.classic.flat import FLAT
+from weft.dsl.nouns.collective import ROOTED
+from weft.synth.engines.classic.flat import FLAT, classic, classic_algorithm
 from weft.synth.engines.classic.model import Flat
 
 SIZES = range(2, 18)
@@ -57,16 +56,6 @@ def test_pipelines_take_any_number_of_chunks(name: tuple[str, str], chunks: int)
 def test_each_has_one_entry_per_collective() -> None:
     names = [(c.name, c.kind) for c in FLAT]
     assert len(set(names)) == len(names)
-    assert {c.kind for c in FLAT} == {
-        Kind.ALLREDUCE,
-        Kind.ALLGATHER,
-        Kind.REDUCE_SCATTER,
-        Kind.BROADCAST,
-        Kind.REDUCE,
-        Kind.GATHER,
-        Kind.SCATTER,
-        Kind.ALLTOALL,
-    }
 
 
 def test_what_is_not_there_is_told() -> None:
@@ -85,13 +74,6 @@ def test_what_is_not_there_is_told() -> None:
         classic_algorithm("ring", "allreduce", 3, root=1)
     with pytest.raises(UserError, match="root 3 is outside"):
         classic_algorithm("chain", "broadcast", 3, root=3)
-
-
-def test_those_defined_on_a_number_of_ranks() -> None:
-    assert "swing" in [c.name for c in classics_for("allreduce", 6)]
-    assert "swing" not in [c.name for c in classics_for("allreduce", 7)]
-    names = [c.name for c in classics_for("reduce", 5)]
-    assert names == ["chain", "binomial", "double_tree", "two_shot"]
 
 
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter"])

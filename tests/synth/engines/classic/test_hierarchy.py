@@ -12,10 +12,9 @@ from moves import achieves, writes_input
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import ROOTED
-from weft.synth.engines.classic.grid import RankGrid, plain_grid
+from weft.synth.engines.classic.grid import NestedPartitions, RankGrid, plain_grid
 from weft.synth.engines.classic.hierarchical import HIERARCHICAL, Hierarchical
 from weft.synth.engines.classic.hierarchy import hop_costs, host_grid, levels, torus
-from weft.synth.engines.classic.leaders import NestedPartitions
 from weft.synth.engines.classic.place import Site
 
 EACH = pytest.mark.parametrize("one", HIERARCHICAL, ids=lambda c: f"{c.name}-{c.kind}")

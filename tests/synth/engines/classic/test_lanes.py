@@ -19,7 +19,7 @@ from weft.dsl.nouns.collective import ROOTED, make
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.engines.classic import lanes
-from weft.synth.engines.classic.laned import LANED, Laned, LaneStructure
+from weft.synth.engines.classic.lanes import LANED, Laned, LaneStructure
 from weft.synth.engines.classic.place import Site
 from weft.synth.engines.classic.schedule import to_schedule
 from weft.synth.judge.verify import require_valid

@@ -12,7 +12,7 @@ from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology, both_ways, gpu, link
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.flat import classic_algorithm
 from weft.synth.engines.classic.mapping import ring_order, tree_order
 from weft.synth.solvers import cp_sat
 from weft.synth.solvers.cp_sat import CpAnswer, CpModel

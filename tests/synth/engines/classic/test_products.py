@@ -19,8 +19,8 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engines.classic.hierarchy import product_grid
 from weft.synth.engines.classic.place import Site
-from weft.synth.engines.classic.products import product_grid
 from weft.synth.time.schedule_time import simulate
 
 SHAPES = st.lists(st.integers(2, 4), min_size=2, max_size=4).filter(lambda x: prod(x) <= 24)

@@ -8,12 +8,12 @@ from weft.dsl.author.builder import Builder
 from weft.dsl.author.standard import Allgather, Allreduce, Alltoall, Broadcast
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
-from weft.synth.engines.classic.catalog import CLASSICS, classic_algorithm
+from weft.synth.engines.classic.flat import FLAT, classic_algorithm
 from weft.synth.engines.classic.model import Flat
 from weft.synth.engines.classic.schedule import to_schedule
 from weft.synth.judge.verify import verify
 
-EACH = pytest.mark.parametrize("one", CLASSICS, ids=lambda c: f"{c.name}-{c.kind}")
+EACH = pytest.mark.parametrize("one", FLAT, ids=lambda c: f"{c.name}-{c.kind}")
 
 
 @EACH

@@ -29,11 +29,10 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Point
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engines.classic.schedule import rounds_of
 from weft.synth.engines.exact import Exact
 from weft.synth.engines.exact.casts import offers_of
-from weft.synth.engines.exact.frontier import rounds_needed
-from weft.synth.engines.exact.sums import as_sum, sum_spaces, takes_sum
-from weft.synth.engines.exact.sums_bound import sum_bound
+from weft.synth.engines.exact.sums import as_sum, sum_bound, sum_spaces, takes_sum
 from weft.synth.engines.packing.engine import Packer
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
@@ -149,7 +148,7 @@ def test_the_least_rounds_of_sums_with_casts(ranks: int, able: str, least: dict[
 )
 def test_what_others_wrote_takes_no_fewer_rounds_than_the_least(schedule: Schedule) -> None:
     """Schedules by hand: each chunk is summed at one place, each cast is over one switch or all."""
-    rounds = Fraction(sum(rounds_needed(schedule)), schedule.collective.factor)
+    rounds = Fraction(sum(rounds_of(schedule)), schedule.collective.factor)
     for space in sum_spaces(schedule.topology):
         assert sum_bound(space, schedule.steps).rounds_per_chunk <= rounds
 

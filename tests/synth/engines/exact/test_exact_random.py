@@ -19,7 +19,7 @@ from weft.synth.base.engine import Budget, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.exact import Exact, paper, realize
 from weft.synth.engines.exact.demands import demands, reach
-from weft.synth.engines.exact.instance import ExactQuestion, build_space
+from weft.synth.engines.exact.instance import ExactQuestion, ExactRun, build_space
 from weft.synth.judge.verify import verify
 from weft.synth.time.latency import latency_us
 from weft.synth.time.schedule_time import simulate
@@ -86,8 +86,8 @@ def test_cp_sat_and_the_papers_encoding_agree(machine, kind, chunks, steps, extr
         return
     space = build_space(machine, find_hops(machine), wanted, reach(machine))
     question = ExactQuestion(chunks, steps, steps + extra)
-    ours = realize.solve(space, question, Budget(20).meter(), 0, Silent())
-    theirs = paper.solve(space, question, Budget(20).meter(), 0, Silent())
+    ours = realize.solve(space, question, Budget(20).meter(), ExactRun(0, Silent()))
+    theirs = paper.solve(space, question, Budget(20).meter(), ExactRun(0, Silent()))
     assert realize.SolverVerdict.UNKNOWN not in (ours.verdict, theirs.verdict)
     assert ours.verdict == theirs.verdict
 

@@ -18,8 +18,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Silent, Status
 from weft.synth.engines.exact import realize
 from weft.synth.engines.exact.demands import demands, reach
-from weft.synth.engines.exact.instance import ExactQuestion, build_space
-from weft.synth.engines.exact.rules import apply_rules
+from weft.synth.engines.exact.instance import ExactQuestion, ExactRun, apply_rules, build_space
 from weft.synth.judge.verify import verify
 
 DOUBLES = "0 <-> 1, 1 <-> 3, 3 <-> 2, 2 <-> 6, 6 <-> 7, 7 <-> 5, 5 <-> 4, 4 <-> 0"
@@ -108,7 +107,7 @@ def test_few_peers_are_as_few_as_possible():
     wanted = demands(make("allgather", 6))
     space = build_space(box, find_hops(box), wanted, reach(box))
     space = apply_rules(space, sketch.rules)
-    answer = realize.solve(space, ExactQuestion(1, 5, 5), Budget(20).meter(), 0, Silent())
+    answer = realize.solve(space, ExactQuestion(1, 5, 5), Budget(20).meter(), ExactRun(0, Silent()))
     assert len({(t.src, t.dst) for t in answer.transfers}) == 6
 
 

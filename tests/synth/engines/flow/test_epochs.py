@@ -11,11 +11,10 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.topology import Topology
-from weft.synth.engines.flow.copies import placements_of
-from weft.synth.engines.flow.epochs import Epochs
+from weft.synth.engines.flow.copies import Epochs, placements_of
 from weft.synth.engines.sketched.field import SearchInstance
 from weft.synth.judge.verify import verify
-from weft.synth.lp.solver import solve
+from weft.synth.lp.highs import solve
 from weft.synth.solvers.pool import Listener
 from weft.synth.time.schedule_time import simulate
 

@@ -13,8 +13,7 @@ from weft.synth.base.meter import STEPS, Meter
 from weft.synth.engines.packing.engine import Packer
 from weft.synth.engines.packing.hosts.hosts import pack_hosts
 from weft.synth.engines.packing.order.order_search import OrderLimits, Planned, quickest
-from weft.synth.engines.packing.order.plan import PackingPlan
-from weft.synth.engines.packing.order.plan_quotient import PlanQuotient
+from weft.synth.engines.packing.order.plan import PackingPlan, PlanQuotient
 from weft.synth.engines.packing.trees.trees import pack
 
 PLENTY = 10**12

@@ -18,8 +18,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.topology import Link, Node, NodeKind, Topology, both_ways
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
-from weft.synth.engines.packing.hosts.hosts import pack_hosts, remark
-from weft.synth.engines.packing.order.plan_quick import load_us_per_byte
+from weft.synth.engines.packing.hosts.hosts import pack_hosts
 from weft.synth.engines.packing.trees.model import PackedTree, Packing
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.fabric.hosts import hosts_of
@@ -74,10 +73,11 @@ def exact(packing: Packing) -> None:
         legal(packing.topology, tree)
         weights[tree.chunk] = weights.get(tree.chunk, Fraction(0)) + tree.weight
     assert weights == dict.fromkeys(range(packing.collective.chunks), Fraction(1))
-    assert load_us_per_byte(packing) == packing.us_per_byte
+    assert packing.rated().us_per_byte == packing.us_per_byte
     known = bounds(packing.topology, packing.collective)
     assert packing.bound == known.us_per_byte <= packing.us_per_byte
-    assert packing.remark == remark(packing.us_per_byte, known.us_per_byte)
+    loss = float(100 * (packing.us_per_byte / known.us_per_byte - 1))
+    assert packing.remark == f"boxes × fabric: {loss:.2g} % above the bound"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,11 +86,7 @@ def test_small_clusters(name: str, kind: str) -> None:
     packing = named(name, kind)
     exact(packing)
     assert packing.us_per_byte <= packing.bound * Fraction(11, 10)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_few_nics_lose_nothing(kind: str) -> None:
-    assert named(IRREGULAR, kind).optimal
+    assert packing.optimal or name != IRREGULAR, "few NICs lose nothing"
 
 
 @pytest.mark.parametrize("kind", ["allgather", "allreduce"])
@@ -142,12 +138,9 @@ def test_wide_links_make_boxes_where_hosts_have_no_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["ring:8", "dgx1", "torus:4x4"])
-def test_machines_without_boxes(name: str) -> None:
+def test_machines_without_boxes_and_collectives_without_trees(name: str) -> None:
     machine = topology(name)
     assert pack_hosts(machine, make("allgather", machine.ranks)) is None
-
-
-def test_collectives_without_trees() -> None:
     assert pack_hosts(topology(IRREGULAR), make("alltoall", 24)) is None
 
 
@@ -186,5 +179,5 @@ def test_a_broken_nic_in_one_of_many_boxes() -> None:
     packing = packed(topology("dgx-h100:nodes=12,dead=1-rail1"), "allgather")
     assert len(packing.images) == 1
     assert packing.us_per_byte <= packing.bound * Fraction(1005, 1000)
-    assert load_us_per_byte(packing) == packing.us_per_byte
+    assert packing.rated().us_per_byte == packing.us_per_byte
     assert prod([len(t) for t in packing.trees[:3]]) == 95**3

@@ -14,8 +14,7 @@ from packings import named, quick
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.synth.engines.packing.order.order_search import OrderLimits, quickest
-from weft.synth.engines.packing.order.plan import PackingPlan
-from weft.synth.engines.packing.order.plan_quotient import PlanQuotient
+from weft.synth.engines.packing.order.plan import PackingPlan, PlanQuotient
 from weft.synth.engines.packing.paths.matching import in_rounds
 from weft.synth.engines.packing.paths.matching_kernel import edge_colouring
 from weft.synth.judge.verify import verify

@@ -17,8 +17,8 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Point, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.packing.effort import PACKING_EFFORT
-from weft.synth.engines.packing.engine import Packer
+from weft.synth.engines.packing.engine import PACKING_EFFORT, Packer
+from weft.synth.engines.packing.trees.model import tree_depth
 from weft.synth.time.schedule_time import simulate
 
 QUICK = Budget(effort=20)
@@ -94,7 +94,8 @@ def test_the_frontier_is_of_sizes() -> None:
     machine = topology("torus:4x4")
     problem = Problem(machine, make("allgather", 16))
     outcome = synthesize(problem, "packing", QUICK)
-    assert 1 <= len(outcome.points) <= len(PACKING_EFFORT.sizes)
+    assert sorted(s for p in outcome.points for s in p.sizes) == sorted(PACKING_EFFORT.sizes)
+    assert all(f" {point.schedule.segments} segment" in point.words for point in outcome.points)
     small = min(simulate(p.schedule, 1000).time_us for p in outcome.points)
     known = bounds(machine, problem.collective)
     assert small <= 1.05 * float(known.latency_us)
@@ -120,12 +121,6 @@ def test_what_each_rank_sends_to_one_other() -> None:
     rows = [(0, 0, [0], 0), (2, 1, [2], 0)], [(3, 0, [0], 0), (1, 1, [2], 0)]
     problem = Problem(machine, custom("pairs", 6, *rows), None, Objective.TIME, 1000)
     assert synthesize(problem, "packing", QUICK).points
-
-
-@pytest.mark.parametrize("option", ["trees", "height", "segments", "grains"])
-def test_negative_options_are_refused(option: str) -> None:
-    with pytest.raises(UserError, match=f"packing: {option} is -1"):
-        Packer(**{option: -1})
 
 
 def test_it_says_what_it_cannot_do() -> None:
@@ -186,27 +181,16 @@ def test_a_height_limits_each_half_of_an_allreduce() -> None:
     """The quickest trees of a ring of six are three hops high, up and down again."""
     packing = named("ring:6", "allreduce")
     assert max(packing.heights) == 6
-    assert Packer(height=3)._low_and_narrow(packing)
-    assert not Packer(height=2)._low_and_narrow(packing)
+    assert tree_depth(packing) == 3
 
 
 def test_a_loss_of_the_grid_is_not_one_of_the_trees() -> None:
     (words, *_) = said("dgx1", "allgather", "packing{grains=32}")
     assert words.startswith("the trees attain the bound 7/6 exactly; in the file their shares are")
     assert "multiples of 1/4 of a chunk, 7.14% above: 48 trees, 6 per root, " in words
-
-
-def test_equal_trees_are_taken_where_they_fit_the_grid() -> None:
+    # Equal trees are taken where they fit the grid.
     (words, *_) = said("dgx1", "allgather", "packing{grains=64}")
     assert words.startswith("7/6 rounds per chunk, which is the bound: 48 trees, 6 per root, ")
-
-
-def test_every_size_of_the_frontier_has_its_point() -> None:
-    machine = topology("dgx1")
-    outcome = synthesize(Problem(machine, make("allgather", 8)), "packing", QUICK)
-    assert sorted(s for p in outcome.points for s in p.sizes) == sorted(PACKING_EFFORT.sizes)
-    for point in outcome.points:
-        assert f" {point.schedule.segments} segment" in point.words
 
 
 class Impatient(Silent):
@@ -232,11 +216,8 @@ def test_told_to_stop_it_gives_what_it_has() -> None:
 
 @pytest.mark.parametrize("option", ["trees", "height", "peers", "segments", "grains"])
 @pytest.mark.parametrize("value", [-1, 10**20])
-def test_options_that_no_memory_can_hold_are_refused(option: str, value: int) -> None:
-    with pytest.raises(UserError, match=f"{option} is {value}"):
+def test_options_that_no_memory_or_file_can_hold_are_refused(option: str, value: int) -> None:
+    with pytest.raises(UserError, match=f"packing: {option} is {value}"):
         Packer(**{option: value})
-
-
-def test_more_segments_than_a_file_may_have_are_refused() -> None:
     with pytest.raises(UserError, match="segments is 65537"):
         Packer(segments=65537)

@@ -14,7 +14,7 @@ from weft.dsl.symmetry.orbits import orbits_of, without_symmetry
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.engines.packing.trees.peers import few_peers, peers_of
+from weft.synth.engines.packing.trees.machine import few_peers, peers_of
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import require_valid

@@ -21,7 +21,7 @@ from weft.synth.bounds import lower_bound_us
 from weft.synth.bounds.bounds import bounds
 from weft.synth.engines.packing.order.plan import PackingPlan
 from weft.synth.engines.packing.trees.model import Packing
-from weft.synth.engines.packing.trees.shares import largest_remainder
+from weft.synth.engines.packing.trees.quantize import largest_remainder
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate

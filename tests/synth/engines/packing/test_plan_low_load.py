@@ -8,7 +8,7 @@ import pytest
 from packings import named, to_schedule
 
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.engines.packing.order.plan_low_load import low_load_packing
+from weft.synth.engines.packing.order.plan_quick import low_load_packing
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
 

@@ -17,11 +17,17 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.base.meter import Meter
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.packing.order.mirror import Mirrored
-from weft.synth.engines.packing.order.order import FIRST, OTHERS, Rule, Urgency, as_listed, shaken
+from weft.synth.engines.packing.order.order import (
+    FIRST,
+    OTHERS,
+    Mirrored,
+    Rule,
+    Urgency,
+    as_listed,
+    shaken,
+)
 from weft.synth.engines.packing.order.order_search import OrderEffort, OrderLimits, quickest
-from weft.synth.engines.packing.order.plan import PackingPlan
-from weft.synth.engines.packing.order.plan_quotient import PlanQuotient, unfolded
+from weft.synth.engines.packing.order.plan import PackingPlan, PlanQuotient, unfolded
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
@@ -71,7 +77,7 @@ def test_unfolded_it_is_the_same_schedule() -> None:
     assert sorted(t.route for t in again.schedule()) == sorted(t.route for t in whole.schedule())
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)
+@pytest.mark.parametrize("rule", RULES)
 def test_priorities_tell_hops_apart_and_fit_the_column(rule: object) -> None:
     quotient = PlanQuotient.of(PackingPlan.of(named("dgx-a100:nodes=2", "allreduce")))
     order = rule(Urgency.of(quotient, 1 << 30, 128))  # type: ignore[operator]

@@ -11,32 +11,8 @@ from weft.dsl.symmetry.orbits import without_symmetry
 from weft.synth.engines.packing.trees.branchings import edmonds
 from weft.synth.engines.packing.trees.kernels import plant_all
 from weft.synth.engines.packing.trees.machine import TreeMachine
-from weft.synth.engines.packing.trees.pool import Batch
-
-Weights = dict[tuple[int, int], float]
-
-
-def chu_liu(nodes: set[int], weight: Weights, root: int) -> float:
-    """The cost of a cheapest arborescence, by contracting one cycle after the other."""
-    chosen = {v: min((w, u) for (u, x), w in weight.items() if x == v) for v in nodes if v != root}
-    for start in chosen:
-        path = [start]
-        while path[-1] in chosen and chosen[path[-1]][1] not in path:
-            path.append(chosen[path[-1]][1])
-        if path[-1] not in chosen:
-            continue
-        cycle = set(path[path.index(chosen[path[-1]][1]) :])
-        merged = max(nodes) + 1
-        paid = sum(chosen[v][0] for v in cycle)
-        smaller: Weights = {}
-        for (u, v), w in weight.items():
-            if u in cycle and v in cycle:
-                continue
-            cost = w - chosen[v][0] if v in cycle else w
-            ends = (merged if u in cycle else u, merged if v in cycle else v)
-            smaller[ends] = min(cost, smaller.get(ends, cost))
-        return paid + chu_liu(nodes - cycle | {merged}, smaller, root)
-    return sum(w for w, _ in chosen.values())
+from weft.synth.engines.packing.trees.search import Batch
+from weft.synth.prices.arborescence import tree_costs
 
 
 def random_machine(rng: random.Random, n: int) -> Topology:
@@ -53,13 +29,15 @@ def test_one_contraction_serves_all_roots() -> None:
             made = random_machine(rng, n)
             machine = TreeMachine.of(made, without_symmetry(made))
             length = np.array([float(rng.randint(0, 6)) for _ in made.links])
-            weight = {(x.src, x.dst): length[i] for i, x in enumerate(made.links)}
+            weight = np.full((n, n), -1)
+            weight[tuple(made.link_ends().T)] = length
+            least = tree_costs(weight)
             batch = Batch.empty(machine, n, len(length))
             roots = np.arange(n)
             assert edmonds(machine.net, roots, -1, length, batch.arcs, batch.links, batch.loads)
             for root in range(n):
                 assert (batch.arcs[root] < 0).tolist() == [v == root for v in range(n)]
-                assert batch.loads[root] @ length == chu_liu(set(range(n)), weight, root)
+                assert batch.loads[root] @ length == least[root]
             low = Batch.empty(machine, n, len(length))
             limit = int(machine.eccentricity.max())
             plant_all(machine.net, roots, limit, 0.01, length, low.arcs, low.links, low.loads)

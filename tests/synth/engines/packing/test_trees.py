@@ -21,7 +21,7 @@ from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, sw
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds.bounds import bandwidth_bound
 from weft.synth.bounds.trees import tree_time
-from weft.synth.engines.packing.trees.mirrored import mirrored
+from weft.synth.engines.packing.trees.machine import TreeTask
 from weft.synth.engines.packing.trees.model import (
     PackedTree,
     Packing,
@@ -29,10 +29,8 @@ from weft.synth.engines.packing.trees.model import (
     trees_per_root,
     unequal,
 )
-from weft.synth.engines.packing.trees.search import TreeSearch
-from weft.synth.engines.packing.trees.sparse import equal_trees, least_congestion
-from weft.synth.engines.packing.trees.task import TreeTask
-from weft.synth.engines.packing.trees.trees import pack
+from weft.synth.engines.packing.trees.search import TreeSearch, equal_trees, least_congestion
+from weft.synth.engines.packing.trees.trees import mirrored, pack
 
 SMALL = (
     "ring:5",

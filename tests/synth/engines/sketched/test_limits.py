@@ -32,7 +32,7 @@ from weft.dsl.nouns.topology import Topology, gpu, link
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.engines.sketched.engine import Sketched
-from weft.synth.engines.sketched.peers import _distances, _hop_sums
+from weft.synth.engines.sketched.limits import _distances, _hop_sums
 from weft.synth.judge.verify import verify
 
 KINDS = ("allgather", "alltoall", "broadcast", "allreduce", "reduce_scatter", "scatter")

@@ -1,0 +1,1 @@
+"""What checkers and executors of programs share: events and values."""

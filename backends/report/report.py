@@ -1,0 +1,68 @@
+"""Tables of answers: an entry of ``--json`` is a row, and text shows some of its keys.
+
+A column is ``head:key`` or ``head:key:look``. Without a look, the unit that ends the key decides,
+so that all verbs tell a size or a time alike.
+
+>>> found = [{"bytes": 1024, "us": 2, "of_bound": 1}, {"bytes": 2048, "us": 4, "of_bound": None}]
+>>> print(shown(found, "size:bytes", "µs:us", "of bound:of_bound:.1%", "plan:name"))
+size     µs  of bound
+1KiB  2.000    100.0%
+2KiB  4.000         -
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.tables import microseconds, table
+from weft.dsl.base.units import format_binary, format_bytes
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.topology import Topology
+
+LOOKS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
+    {"us": microseconds, "bytes": format_bytes, "binary": format_binary}
+)
+"""Texts of values by the unit that ends a key, or by name; others are format specifications."""
+
+
+def shown(entries: Sequence[Mapping[str, Any]], *columns: str, width: int = 0) -> str:
+    """Return the table of some entries.
+
+    A key that none of several entries has makes no column; a cell is empty where its entry lacks
+    it, and ``-`` for None. ``a.b`` is the key ``b`` of the entry's object ``a``. ``width``: as of
+    :func:`table`.
+    """
+    kept = []
+    for head, key, *look in (column.split(":") for column in columns):
+        values = [_value(entry, key) for entry in entries]
+        if not entries or any(value is not _LACKS for value in values):
+            kept.append((head, [_cell(x, key, *look) for x in values]))
+    return table([head for head, _ in kept], zip(*(x for _, x in kept), strict=True), width)
+
+
+def problem_json(topology: Topology, collective: Collective) -> dict[str, Any]:
+    """Return the keys of ``--json`` that state a problem."""
+    name = collective.name or str(collective.kind)
+    return {"topology": topology.name, "collective": name, "ranks": collective.ranks}
+
+
+_LACKS = object()
+
+
+def _value(entry: Mapping[str, Any], key: str) -> Any:
+    first, _, rest = key.partition(".")
+    found = entry.get(first, _LACKS)
+    return _value(found, rest) if rest and found is not _LACKS else found
+
+
+def _cell(value: Any, key: str, look: str = "") -> object:
+    if value is _LACKS or value is None or value == "":
+        return "" if value is _LACKS else value
+    told = LOOKS.get(look or key.rpartition("_")[2])
+    if told is not None:
+        return told(value)
+    return format(value, look) if look else value
