@@ -48,12 +48,10 @@ from .base.engine import (
 )
 from .base.meter import Meter
 from .bounds.bounds import fewest_steps
-from .frontier.incumbents import Incumbents
-from .frontier.objective import is_of_least_latency
+from .frontier.objective import Incumbents, is_of_least_latency
 from .judge.point import require_right
 from .reductions.solve import solve
-from .time.margin import JITTER_US, fragile_us
-from .time.order import LARGE, arranged, in_start_order
+from .time.order import JITTER_US, LARGE, arranged, fragile_us, in_start_order
 from .time.schedule_time import simulate
 
 RACE = "portfolio"
@@ -89,10 +87,10 @@ def synthesize(
     chosen = choose_engine(engine)
     limit = None if budget.seconds is None else CutOff(observer or Silent(), budget.seconds)
     recorder = _SolveRecorder(limit or observer or Silent(), Incumbents(problem))
-    told = Meter(sys.maxsize, outer=budget.outer, told=recorder.stage)
+    meter = Meter(sys.maxsize, outer=budget.outer, told=recorder.stage)
     try:
         outcome = run_cancellable(
-            lambda: solve(problem, chosen, replace(budget, outer=told), recorder),
+            lambda: solve(problem, chosen, replace(budget, outer=meter), recorder),
             recorder.cancelled,
             lambda: bool(recorder.found.points),
         )
@@ -106,29 +104,31 @@ def synthesize(
         outcome = Outcome(status, found, () if late else ("interrupted",))
     if limit is not None and limit.fired and outcome.status in (Status.FEASIBLE, Status.NOTHING):
         outcome = outcome if outcome.points else _simplest(problem, chosen) or outcome
-        outcome = replace(outcome, statements=(*outcome.statements, _cut_off(limit)))
+        told = f"{CUT_OFF} after {limit.used:.1f} s of CPU; another run may answer differently"
+        outcome = replace(outcome, statements=(*outcome.statements, told))
     outcome = replace(outcome, statements=(*outcome.statements, *recorder.given_up))
     (observer or Silent()).stage("verify")
     stamp = provenance(problem, chosen, budget)
     size = problem.bytes or LARGE
-    points = [
-        _checked(_arranged(point, size, budget.seed), problem, chosen, stamp)
-        for point in outcome.points
-    ]
-    points = _of_fewest_steps(_distinct(points), problem)
+    points = []
+    for point in outcome.points:
+        quick = in_start_order(arranged(point.schedule, size, budget.seed), size)
+        points.append(_checked(replace(point, schedule=quick), problem, chosen, stamp))
+    points = _distinct(points)
+    if not all(p.step_optimal for p in points):
+        least = fewest_steps(problem.topology, problem.collective)
+        points = [replace(p, step_optimal=p.step_optimal or p.steps == least) for p in points]
     if problem.objective is Objective.TIME:
-        points = _quickest_first(points, problem.bytes)
-    outcome = _in_latency(replace(outcome, points=tuple(points)), problem)
+        if problem.bytes is None:
+            raise UserError("the objective time needs a message size", hint="--size 1MiB")
+        if len(points) > 1:  # to simulate a large one takes seconds
+            points.sort(key=lambda p: simulate(p.schedule, size).time_us)
+    outcome = replace(outcome, points=tuple(points))
+    if problem.objective is Objective.LATENCY and outcome.status is Status.OPTIMAL:
+        # A proof of fewest steps makes none optimal in latency by itself.
+        if not all(is_of_least_latency(point, problem) for point in points):
+            outcome = replace(outcome, status=Status.FEASIBLE)
     return replace(outcome, statements=(*outcome.statements, *_fragile(outcome, problem)))
-
-
-def _in_latency(outcome: Outcome, problem: Problem) -> Outcome:
-    """Return the outcome; a proof of fewest steps makes none optimal in latency by itself."""
-    if problem.objective is not Objective.LATENCY or outcome.status is not Status.OPTIMAL:
-        return outcome
-    if all(is_of_least_latency(point, problem) for point in outcome.points):
-        return outcome
-    return replace(outcome, status=Status.FEASIBLE)
 
 
 def _fragile(outcome: Outcome, problem: Problem) -> Iterator[str]:
@@ -148,11 +148,6 @@ def lacking(outcome: Outcome) -> str:
     """Return the flag that a search needed more of: ``--time`` if that ended it."""
     cut = any(told.startswith(CUT_OFF) for told in outcome.statements)
     return "a longer --time" if cut else "more --effort"
-
-
-def _cut_off(limit: CutOff) -> str:
-    """Return a statement on what the clock decided."""
-    return f"{CUT_OFF} after {limit.used:.1f} s of CPU; another run may answer differently"
 
 
 def _simplest(problem: Problem, chosen: Engine) -> Outcome | None:
@@ -193,18 +188,6 @@ def choose_engine(engine: str | Engine) -> Engine:
 
 def provenance(problem: Problem, engine: Engine, budget: Budget) -> dict[str, Any]:
     """Return the provenance of a schedule as its file holds it: all that is needed to remake it."""
-    return {
-        "engine": format_spec(engine),
-        "cites": engine.cites,
-        "seed": budget.seed,
-        "weft": __version__,
-        "objective": str(problem.objective),
-        "problem": problem_digest(problem),
-    }
-
-
-def problem_digest(problem: Problem) -> str:
-    """Return a digest of topology, collective, sketch and objective."""
     parts = {
         "topology": problem.topology.digest(),
         "collective": problem.collective.described(),
@@ -212,7 +195,14 @@ def problem_digest(problem: Problem) -> str:
         "objective": str(problem.objective),
         "bytes": problem.bytes,
     }
-    return hashlib.sha256(compact(parts).encode()).hexdigest()[:16]
+    return {
+        "engine": format_spec(engine),
+        "cites": engine.cites,
+        "seed": budget.seed,
+        "weft": __version__,
+        "objective": str(problem.objective),
+        "problem": hashlib.sha256(compact(parts).encode()).hexdigest()[:16],
+    }
 
 
 @dataclass(slots=True)
@@ -226,11 +216,8 @@ class _SolveRecorder:
 
     def stage(self, name: str) -> None:
         if not self.closed:
-            if (
-                name.startswith(SOLVER_DIED)
-                and name.endswith(GIVEN_UP)
-                and name not in self.given_up
-            ):
+            ended = name.startswith(SOLVER_DIED) and name.endswith(GIVEN_UP)
+            if ended and name not in self.given_up:
                 self.given_up.append(name)
             self.inner.stage(name)
 
@@ -246,13 +233,7 @@ class _SolveRecorder:
         self.closed = True
 
 
-def _arranged(point: Point, size: int, seed: int) -> Point:
-    quick = arranged(point.schedule, size, seed)
-    return replace(point, schedule=in_start_order(quick, size))
-
-
 def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, Any]) -> Point:
-    """Return the point with the provenance added, after the verifier has accepted its schedule."""
     require_right(point, problem, engine)
     schedule = point.schedule
     if "found_by" in schedule.provenance:
@@ -266,16 +247,7 @@ def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, An
     return replace(point, schedule=replace(stamped, bytes=problem.bytes))
 
 
-def _of_fewest_steps(points: list[Point], problem: Problem) -> list[Point]:
-    """Return the points; ``step_optimal`` is set where no schedule has fewer steps."""
-    if all(p.step_optimal for p in points):
-        return points
-    least = fewest_steps(problem.topology, problem.collective)
-    return [replace(p, step_optimal=p.step_optimal or p.steps == least) for p in points]
-
-
 def _distinct(points: Sequence[Point]) -> list[Point]:
-    """Return the points without duplicates, compared transfer by transfer."""
     kept: list[Point] = []
     for point in points:
         for i, other in enumerate(kept):
@@ -289,7 +261,6 @@ def _distinct(points: Sequence[Point]) -> list[Point]:
 
 
 def _same(one: Schedule, other: Schedule) -> bool:
-    """Return whether two schedules of one machine have the same transfers in the same order."""
     if (len(one), one.segments, one.stride) != (len(other), other.segments, other.stride):
         return False
     columns = ("chunk", "src", "dst", "step", "reduce", "route_start", "route_links")
@@ -301,11 +272,3 @@ def _same(one: Schedule, other: Schedule) -> bool:
         return False
     ordered = one.priority is None or np.array_equal(one.priority, cast(Any, other.priority))
     return ordered and one.collective == other.collective
-
-
-def _quickest_first(points: Sequence[Point], size: int | None) -> list[Point]:
-    if size is None:
-        raise UserError("the objective time needs a message size", hint="--size 1MiB")
-    if len(points) == 1:  # to simulate a large one takes seconds
-        return list(points)
-    return sorted(points, key=lambda p: simulate(p.schedule, size).time_us)

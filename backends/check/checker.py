@@ -13,8 +13,8 @@ from weft.dsl.nouns.runtime import MAX_COUNT, Target
 from weft.dsl.nouns.runtime import target as target_of
 
 from .bounds import buffers_of_program
-from .deadlock import Hang
 from .findings import Finding, Severity, at_transfers, errors, errors_first, fate
+from .graph import Hang
 from .limits import limits, steps_of_listing
 from .prove import Claim, Proof, prove
 

@@ -24,9 +24,8 @@ from ..judge.events import connect
 from ..judge.values import Values, WantedValues, wanted_of, waves
 from .accesses import RANK_BITS, Accesses, accesses, block_of, place_name, places
 from .bounds import CallerBuffers, bounds
-from .deadlock import Hang, hang, waits
 from .findings import MOST, Finding, Severity, at_blocks, at_transfers, errors
-from .graph import Edge, Graph, expand, with_late_sends, without_relaxed_waits
+from .graph import Edge, Graph, Hang, expand, hang, waits, with_late_sends, without_relaxed_waits
 from .races import LATE_SENDS, RELAXED, levels, races
 
 MOST_CHUNKS = 20_000_000

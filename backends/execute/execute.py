@@ -345,14 +345,11 @@ def interleave(machine: Control, policy: str, seed: int, *, compiled: bool = Tru
         done = fast(kernel).draw(*columns, *which)
     else:
         listed = [column.tolist() for column in columns]
-        done = watched(kernel, np=_own_numpy()).draw(*listed, *which)
+        # A generator of its own, which draws what numba's does: a Mersenne Twister.
+        own = SimpleNamespace(**{**vars(np), "random": np.random.RandomState(0)})
+        done = watched(kernel, np=own).draw(*listed, *which)
         counters, at, order = (np.array(column, np.int64) for column in listed[-3:])
     return Interleaving(order[:done], done < len(order), at, counters)
-
-
-def _own_numpy() -> SimpleNamespace:
-    """NumPy with a generator of its own, which draws what numba's does: a Mersenne Twister."""
-    return SimpleNamespace(**{**vars(np), "random": np.random.RandomState(0)})
 
 
 def explain(machine: Control, run: Interleaving) -> str:

@@ -11,12 +11,8 @@ from typing import Any
 from weft.dsl.base.answering import Say, serve
 from weft.dsl.base.plugins import PluginWarning, warnings_to
 
-from .answer import Ending, JobResult, of_error
 from .fingerprint import fingerprint
-from .job import Job
-
-CODE = "from weft.backends.jobs.child import main; main()"
-
+from .job import Ending, Job, JobResult, of_error
 
 YOUNG = 50_000
 """Threshold of Python's cyclic garbage collector, which is 700 otherwise: jobs make many small
@@ -31,34 +27,18 @@ def main() -> None:
 
 
 def _answer(request: Any, say: Say) -> None:
-    """Run the job of a request and say how it ended."""
-    answer = carry_out(Job(request["function"], request["text"]))
-    try:
-        say(_told(answer))
-    except (TypeError, ValueError) as error:  # the value returned is not JSON
-        wrong = of_error(error)
-        say(_told(replace(answer, ending=wrong.ending, value=None, fault=wrong.fault)))
-
-
-def _told(answer: JobResult) -> dict[str, Any]:
-    return {
-        "ending": answer.ending,
-        "value": answer.value,
-        "fault": answer.fault,
-        "seconds": answer.seconds,
-        "remarks": answer.remarks,
-    }
-
-
-def carry_out(job: Job) -> JobResult:
-    """Run a job here."""
     start = time.monotonic()
     heard: list[PluginWarning] = []
     with warnings_to(heard.append):
         try:
-            answer = JobResult(Ending.DONE, job.run())
+            answer = JobResult(Ending.DONE, Job(request["function"], request["text"]).run())
         except BaseException as error:
             answer = of_error(error)
     spent = time.monotonic() - start
     remarks = tuple(dict.fromkeys((one.text, one.trace) for one in heard))
-    return replace(answer, seconds=spent, remarks=remarks)
+    answer = replace(answer, seconds=spent, remarks=remarks)
+    try:
+        say(answer.to_json())
+    except (TypeError, ValueError) as error:  # the value returned is not JSON
+        wrong = of_error(error)
+        say(replace(answer, ending=wrong.ending, value=None, fault=wrong.fault).to_json())

@@ -21,17 +21,13 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.dsl.base.errors import Missing, UserError, WeftError
 
-from .answer import Ending, JobResult, of_error
 from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
-from .job import Job
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from .job import Ending, Job, JobResult, of_error
 
 CONNECTING = 10.0
 """Seconds in which the scheduler must answer."""
@@ -121,11 +117,20 @@ def _no_scheduler(address: str, error: Exception) -> UserError:
 
 def _check_workers(client: Any, address: str, code: str) -> None:
     """Refuse workers that cannot run our jobs, or would run other code."""
+    from .supervise import probe
+
     with contextlib.suppress(TimeoutError):
         client.wait_for_workers(1, timeout=WORKERS)
-    found = _asked(client, address)
+    found: dict[str, Any] = client.run(probe, on_error="return")
     if not found:
         raise UserError("the cluster has no workers", where=f"--cluster {address}", hint=_HOW)
+    for worker, told in found.items():
+        if isinstance(told, BaseException):
+            raise UserError(
+                f"the worker {worker} has no weft that can be asked: {told}"[:300],
+                where=f"--cluster {address}",
+                hint=_INSTALL,
+            )
     for worker, told in found.items():
         if told["fingerprint"] != code:
             raise UserError(
@@ -136,39 +141,12 @@ def _check_workers(client: Any, address: str, code: str) -> None:
             )
 
 
-def _asked(client: Any, address: str) -> dict[str, dict[str, Any]]:
-    """Return the description of every worker."""
-    found: dict[str, Any] = client.run(_supervise().probe, on_error="return")
-    for worker, told in found.items():
-        if isinstance(told, BaseException):
-            raise UserError(
-                f"the worker {worker} has no weft that can be asked: {told}"[:300],
-                where=f"--cluster {address}",
-                hint=_INSTALL,
-            )
-    return found
-
-
-def _supervise() -> ModuleType:
-    """Import the module that runs in the workers; it imports ``distributed``."""
-    from . import supervise
-
-    return supervise
-
-
-_LOGGERS = (
-    "distributed",
-    "distributed.core",
-    "distributed.client",
-    "distributed.comm",
-    "distributed.batched",
-)
-
-
 class Cluster(Executor):
     """A client of a Dask scheduler; see :func:`cluster`."""
 
     def __init__(self, client: Any, address: str, threads: int, code: str) -> None:
+        from . import supervise  # which imports ``distributed``
+
         self._client = client
         self._address = address
         self._threads = threads
@@ -181,7 +159,7 @@ class Cluster(Executor):
         self._unwanted: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._forgotten = threading.Event()
         self._closing = threading.Event()
-        self._tasks = _supervise()
+        self._tasks = supervise
         self._silence = ExitStack()
         self._silence.enter_context(_quiet())
         self._prepare(client)
@@ -197,7 +175,7 @@ class Cluster(Executor):
     ) -> JobHandle:
         """As :meth:`Executor.submit`."""
         key = f"{self._name}-{next(self._numbers)}"
-        handle = JobHandle(job, deadline, told, on_cancel=lambda: self._cancel(key))
+        handle = JobHandle(job, deadline, told, on_cancel=lambda: self._unwanted.put(key))
         with self._lock:
             self._handles[key] = handle
             self._send(key, handle)
@@ -221,9 +199,6 @@ class Cluster(Executor):
         for handle in left:
             handle.end(JobResult(Ending.CANCELLED, starts=0))
 
-    def _cancel(self, key: str) -> None:
-        self._unwanted.put(key)
-
     def _cancel_many(self) -> None:
         """Run the cancelling thread: cancellations close in time share one message."""
         keys: list[str | None] = []
@@ -239,12 +214,10 @@ class Cluster(Executor):
                 self._client.cancel(futures)
 
     def _prepare(self, client: Any) -> None:
-        """Prepare the workers of a scheduler, those that join later included."""
         client.register_plugin(self._tasks.Processes(self._name, self._threads, self._code))
         client.subscribe_topic(self._name, self._hear)
 
     def _send(self, key: str, handle: JobHandle) -> None:
-        """Submit a job to the scheduler of now."""
         job = handle.job
         what = (self._name, key, job.function, job.text, handle.deadline)
         try:
@@ -301,7 +274,6 @@ class Cluster(Executor):
         return None
 
     def _drop(self, answer: Callable[[JobHandle], JobResult | None]) -> None:
-        """End the jobs for which there is an answer."""
         with self._lock:
             ended = [(k, a) for k, h in self._handles.items() if (a := answer(h)) is not None]
             handles = [(self._handles.pop(key), answer) for key, answer in ended]
@@ -311,7 +283,6 @@ class Cluster(Executor):
             handle.end(its)
 
     def _hear(self, event: Any) -> None:
-        """Handle an event of a worker: it began a job, or lost its process."""
         _, told = event
         with self._lock:
             handle = self._handles.get(told["key"])
@@ -321,33 +292,26 @@ class Cluster(Executor):
     def _ended(self, key: str, future: Any) -> None:
         """Called in a thread of the client's when a task is done."""
         with self._lock:
-            if self._futures.get(key) is not future:
+            held: Any = self._futures.get(key)
+            if held is not future:
                 return
             del self._futures[key]
             handle = self._handles[key]
-            if self._is_forgotten(handle, future):
+            # Did the scheduler die, and not the job, nor was it cancelled?
+            alone = not handle.unwanted.is_set() and not self._closing.is_set()
+            if alone and future.status not in ("finished", "error"):
+                self._forgotten.set()
+                return
+            unprepared = self._tasks.Unprepared
+            if alone and future.status == "error" and isinstance(future.exception(), unprepared):
                 self._forgotten.set()
                 return
             del self._handles[key]
         handle.end(self._answer(handle, future))
 
-    def _is_forgotten(self, handle: JobHandle, future: Any) -> bool:
-        """Return True if the scheduler died, and not the job, nor was it cancelled."""
-        if handle.unwanted.is_set() or self._closing.is_set() or future.status == "finished":
-            return False
-        return future.status != "error" or isinstance(future.exception(), self._tasks.Unprepared)
-
     def _answer(self, handle: JobHandle, future: Any) -> JobResult:
         if future.status == "finished":
-            told = future.result()
-            return JobResult(
-                Ending(told["ending"]),
-                told["value"],
-                told["fault"],
-                told["starts"],
-                told["seconds"],
-                tuple((text, trace) for text, trace in told["remarks"]),
-            )
+            return JobResult.from_json(future.result())
         if handle.unwanted.is_set():
             return JobResult(Ending.CANCELLED, starts=handle.starts)
         error = future.exception()
@@ -365,7 +329,8 @@ class Cluster(Executor):
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what Dask says on stderr: versions are ours to compare, errors ours to tell."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    parts = ("", ".core", ".client", ".comm", ".batched")
+    loggers = [logging.getLogger(f"distributed{part}") for part in parts]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

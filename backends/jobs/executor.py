@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import field, replace
 from enum import StrEnum
 from types import TracebackType
@@ -14,8 +16,7 @@ from typing import Any, Self
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.plugins import PluginWarning, repeat
 
-from .answer import Ending, JobResult
-from .job import Job
+from .job import Ending, Job, JobResult
 
 LOOK = 0.05
 """Seconds between two looks at the request to stop."""
@@ -42,10 +43,7 @@ class JobHandle:
     on_cancel: Callable[[], None] | None = None
     starts: int = 0
     unwanted: threading.Event = field(default_factory=threading.Event)
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _answer: JobResult | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _listeners: list[Callable[[JobHandle], None]] = field(default_factory=list)
+    _future: Future[JobResult] = field(default_factory=Future)
 
     def cancel(self) -> None:
         """Kill it if it runs, drop it if it waits; nothing if it has ended."""
@@ -56,30 +54,25 @@ class JobHandle:
 
     def ended(self) -> bool:
         """Return True if there is an answer."""
-        return self._ended.is_set()
+        return self._future.done()
 
     def answer(self, timeout: float | None = None) -> JobResult:
         """Wait for the answer and return it.
 
         Raises:
-            TimeoutError: it has not, after some seconds.
+            TimeoutError: it has not ended after some seconds.
         """
-        if not self._ended.wait(timeout) or self._answer is None:
-            raise TimeoutError
-        return self._answer
+        return self._future.result(timeout)
 
     def forget(self) -> None:
         """Drop the value and keep the ending, to save memory once the value is used."""
-        if self._answer is not None:
-            self._answer = replace(self._answer, value=None)
+        if self.ended():
+            answer, self._future = self.answer(), Future()
+            self.end(replace(answer, value=None))
 
     def on_end(self, listener: Callable[[JobHandle], None]) -> None:
         """Call a listener when the job ends, from any thread; at once if it has ended."""
-        with self._lock:
-            if not self._ended.is_set():
-                self._listeners.append(listener)
-                return
-        listener(self)
+        self._future.add_done_callback(lambda _: listener(self))
 
     def hear(self, event: Event, where: str) -> None:
         """For executors: something happened."""
@@ -89,14 +82,8 @@ class JobHandle:
 
     def end(self, answer: JobResult) -> None:
         """For executors: it has ended; the first word counts."""
-        with self._lock:
-            if self._ended.is_set():
-                return
-            self._answer = answer
-            self._ended.set()
-            listeners = tuple(self._listeners)
-        for listener in listeners:
-            listener(self)
+        with contextlib.suppress(InvalidStateError):
+            self._future.set_result(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +171,10 @@ class Executor(ABC):
             KeyboardInterrupt: the user's, after all jobs were killed.
         """
         handles = [self.submit(Job.of(function, one), deadline=deadline) for one in arguments]
-        return follow(handles, progress=progress, cancelled=cancelled)
-
-
-def follow(
-    handles: Sequence[JobHandle],
-    *,
-    progress: Callable[[Step], None] | None = None,
-    cancelled: Callable[[], bool] | None = None,
-) -> list[JobResult]:
-    """Return the answers of jobs in their order; the rest as :meth:`Executor.answers`."""
-    for step in ends(handles, cancelled):
-        if progress is not None:
-            progress(step)
-    return [handle.answer() for handle in handles]
+        for step in ends(handles, cancelled):
+            if progress is not None:
+                progress(step)
+        return [handle.answer() for handle in handles]
 
 
 def ends(
@@ -209,10 +186,15 @@ def ends(
     for place, handle in enumerate(handles):
         handle.on_end(lambda _, place=place: ended.put(place))  # type: ignore[misc]
     heard = 0
+
+    def cancel_all() -> None:
+        for handle in handles:
+            handle.cancel()
+
     try:
         while heard < len(handles):
             if cancelled is not None and cancelled():
-                _cancel(handles)
+                cancel_all()
             try:
                 place = ended.get(timeout=LOOK)
             except queue.Empty:
@@ -223,10 +205,5 @@ def ends(
                 repeat(PluginWarning(text, trace))
             yield Step(heard, len(handles), place, answer)
     except BaseException:
-        _cancel(handles)
+        cancel_all()
         raise
-
-
-def _cancel(handles: Sequence[JobHandle]) -> None:
-    for handle in handles:
-        handle.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Iterable
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,16 +65,12 @@ def _files(package: str) -> str:
     places = spec.submodule_search_locations
     if not places:
         return _hash([Path(spec.origin)] if spec.origin else [], Path("/"))
-    return "".join(_hash(_code(Path(place)), Path(place)) for place in places)
+    return "".join(_hash(Path(place).rglob("*"), Path(place)) for place in places)
 
 
-def _code(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-
-
-def _hash(paths: list[Path], folder: Path) -> str:
+def _hash(paths: Iterable[Path], folder: Path) -> str:
     found = hashlib.sha256()
-    for path in paths:
+    for path in sorted(p for p in paths if p.is_file() and "__pycache__" not in p.parts):
         name, content = str(path.relative_to(folder)).encode(), path.read_bytes()
         found.update(b"%d %s %d " % (len(name), name, len(content)))
         found.update(content)

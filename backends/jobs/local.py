@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
-from weft.dsl.base.answering import Lost
+from weft.dsl.base.answering import AnsweringProcess, Lost, never
+from weft.dsl.base.deadline import Deadline
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.processes import cores
 
-from .answer import Ending, JobResult, of_error
 from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
-from .job import Job
-from .worker import Worker
+from .job import Ending, Job, JobResult, of_error
+
+CODE = "from weft.backends.jobs.child import main; main()"
 
 STARTS = 3
 """Maximum number of starts of a job whose process dies every time."""
+
+
+SERVES = 200
+"""Jobs after which a process is replaced, so that what libraries leave behind does not pile up."""
 
 
 def local(
@@ -74,6 +82,40 @@ class LocalExecutor(Executor):
             worker.kill()
 
 
+class Worker(AnsweringProcess):
+    """A process in which jobs run.
+
+    ``threads``: that libraries may use within it. ``code``: the fingerprint that it must have.
+    """
+
+    def __init__(self, threads: int, code: str) -> None:
+        super().__init__(CODE, threads)
+        self._fingerprint = code
+        self.served = 0
+
+    def ready(self, stopped: Callable[[], bool] = never) -> bool:
+        """As :meth:`.AnsweringProcess.ready`; a new one after :data:`SERVES` jobs.
+
+        Raises:
+            Lost: it does not start. WeftError: it has another fingerprint.
+        """
+        if self.served >= SERVES:
+            self.kill()
+        if self.pid is not None:
+            return True
+        self.served = 0
+        if not super().ready(stopped):
+            return False
+        if self.hello["fingerprint"] != self._fingerprint:
+            self.kill()
+            raise WeftError(
+                f"weft's own files on {socket.gethostname()} are not those that the command was "
+                "started with",
+                hint="start it again, and the workers of the cluster",
+            )
+        return True
+
+
 def attempt(handle: JobHandle, worker: Worker, closed: threading.Event) -> JobResult:
     """Run a job on a worker and return its answer; restart it where its process dies."""
     starts = 0
@@ -81,15 +123,24 @@ def attempt(handle: JobHandle, worker: Worker, closed: threading.Event) -> JobRe
     def stopped() -> bool:
         return handle.unwanted.is_set() or closed.is_set()
 
-    def begun(where: str) -> None:
-        nonlocal starts
-        starts += 1
-        handle.hear(Event.STARTED, where)
-
     for _ in range(STARTS):
         try:
-            answer = worker.run(handle.job, handle.deadline, stopped, begun)
-            return replace(answer, starts=starts)
+            if stopped() or not worker.ready(stopped):
+                return JobResult(Ending.CANCELLED, starts=starts)
+            starts += 1
+            handle.hear(Event.STARTED, f"{socket.gethostname()}:{worker.pid}")
+            start = time.monotonic()
+            question = {"function": handle.job.function, "text": handle.job.text}
+            until = None if handle.deadline is None else Deadline(handle.deadline)
+            value = worker.ask(question, until, stopped)
+            spent = time.monotonic() - start
+            if value is not None:
+                worker.served += 1
+                return replace(JobResult.from_json(value), starts=starts)
+            if stopped():
+                return JobResult(Ending.CANCELLED, starts=starts, seconds=spent)
+            fault = {"message": f"killed at its deadline, after {spent:.1f}s"}
+            return JobResult(Ending.LATE, fault=fault, starts=starts, seconds=spent)
         except Lost as error:
             how = str(error)
             handle.hear(Event.LOST, how)

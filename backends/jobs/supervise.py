@@ -15,8 +15,7 @@ from weft.dsl.base.errors import WeftError
 from .executor import Event, JobHandle
 from .fingerprint import fingerprint
 from .job import Job
-from .local import attempt
-from .worker import Worker
+from .local import Worker, attempt
 
 
 def probe() -> dict[str, str]:
@@ -94,11 +93,4 @@ def perform(name: str, key: str, function: str, text: str, deadline: float | Non
     finally:
         plugin.running.pop(key, None)
         plugin.give_back(process)
-    return {
-        "ending": str(answer.ending),
-        "value": answer.value,
-        "fault": answer.fault,
-        "starts": answer.starts,
-        "seconds": answer.seconds,
-        "remarks": answer.remarks,
-    }
+    return answer.to_json()

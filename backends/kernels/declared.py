@@ -10,15 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from weft.dsl.base import assignment
-from weft.synth.engines.greedy import (
-    bits_kernel,
-    check_kernel,
-    events_kernel,
-    grid_kernel,
-    lists_kernel,
-    routes_kernel,
-)
-from weft.synth.engines.greedy import plan_kernel as greedy_plan
+from weft.synth.engines.greedy import check_kernel, lists_kernel
+from weft.synth.engines.greedy import kernels as greedy
 from weft.synth.engines.packing.hosts import kernels as hosts
 from weft.synth.engines.packing.order import plan_kernel
 from weft.synth.engines.packing.paths import kernels as paths
@@ -45,12 +38,8 @@ MODULES: tuple[ModuleType, ...] = (
     list_scheduling,
     execution,
     assignment,
-    bits_kernel,
-    greedy_plan,
-    routes_kernel,
+    greedy,
     lists_kernel,
-    events_kernel,
-    grid_kernel,
     check_kernel,
     timeline_kernel,
     place_kernel,

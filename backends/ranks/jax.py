@@ -18,9 +18,8 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import Missing
 
 from ..formats.p2p.data import Exam
-from ..formats.p2p.execute import loaded
 from .job import Case, Done, EmittedFile, RankJob
-from .serve import serve_all
+from .rank import Trial, attend_groups, serve_all
 
 AXIS = "ranks"
 """Name of the mesh axis."""
@@ -77,6 +76,30 @@ class Devices:
         result = self.jax.block_until_ready(function(x))
         return result, time.perf_counter() - begin
 
+    def trial(self, program: Any, piece: EmittedFile, case: Case) -> Trial:
+        """As :meth:`.RankGroup.trial`."""
+        exam = case.exam(piece.units)
+        function = self.mapped(lambda x: program.collective(x, AXIS), donated=case.in_place)
+        x = self.put(exam)
+        before, result = np.asarray(x).copy(), None
+
+        def call(turn: int) -> float:
+            nonlocal x, result
+            if turn and case.in_place:  # a donated array is gone
+                x = self.put(exam)
+            result, spent = self.timed(function, x)
+            return spent
+
+        def wrong() -> list[str | None]:
+            found = self.wrong(exam, result)
+            if not case.in_place and not np.array_equal(
+                before.view(np.uint8), np.asarray(x).view(np.uint8)
+            ):
+                found[0] = found[0] or "an input was overwritten"
+            return found
+
+        return call, wrong
+
     def wrong(self, exam: Exam, result: Any) -> list[str | None]:
         """Return the error of each rank's result, or None."""
         host: AnyArray = np.asarray(result).reshape(self.ranks, -1)
@@ -89,42 +112,9 @@ def attend_all(job: RankJob, say: Callable[[str], None]) -> list[tuple[Done | No
     Raises:
         Missing: there are too few devices. Whatever a file's function raises.
     """
-    groups = {n: Devices(n) for n in {piece.units.ranks for piece in job.pieces} | {job.ranks}}
-    programs = [loaded(piece.text) for piece in job.pieces]
-    done: list[list[Done | None]] = [[] for _ in range(job.ranks)]
-    for number, case in enumerate(job.cases, 1):
-        piece = job.pieces[case.piece]
-        say(f"is in case {number} of {len(job.cases)}: {piece.function}, {case}")
-        found = _case(groups[piece.units.ranks], programs[case.piece], piece, case)
-        first = job.ranks - len(found)  # a group of the last ones, as on other runtimes
-        for rank, own in enumerate(done):
-            own.append(found[rank - first] if rank >= first else None)
-    return [tuple(own) for own in done]
-
-
-def _case(devices: Devices, program: Any, piece: EmittedFile, case: Case) -> list[Done]:
-    """Run a case: the call that is compared, those that are timed, and the last is compared too."""
-    exam = case.exam(piece.units)
-    function = devices.mapped(lambda x: program.collective(x, AXIS), donated=case.in_place)
-    wrong: list[str | None] = [None] * devices.ranks
-    seconds: list[float] = []
-    x = devices.put(exam)
-    before = np.asarray(x).copy()
-    for turn in range(1 + case.repeat):
-        if turn and case.in_place:  # a donated array is gone
-            x = devices.put(exam)
-        result, spent = devices.timed(function, x)
-        seconds += [spent] if turn else []
-        if turn in (0, case.repeat):
-            wrong = [a or b for a, b in zip(wrong, devices.wrong(exam, result), strict=True)]
-    if not case.in_place and not np.array_equal(before.view(np.uint8), _bytes(x)):
-        wrong[0] = wrong[0] or "an input was overwritten"
-    return [Done(text, tuple(seconds)) for text in wrong]
-
-
-def _bytes(x: Any) -> AnyArray:
-    return np.asarray(x).view(np.uint8)
+    sizes = {piece.units.ranks for piece in job.pieces} | {job.ranks}
+    return attend_groups(job, {count: Devices(count) for count in sizes}, say)
 
 
 if __name__ == "__main__":
-    serve_all(sys.argv[1], attend_all)
+    serve_all(sys.argv[2], attend_all)

@@ -1,20 +1,216 @@
-"""Jobs: files, and calls of their functions; and the report of each rank."""
+"""Jobs: files, and calls of their functions; and the report of each rank.
+
+Calls may be measured round by round, and there is a file of these: ``"weft": "recording"``. A copy
+of the program's module is loaded, and its ``call`` gets a transport that takes the time around
+every exchange (:class:`Watched`). Nothing of this is there in the calls that are timed.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import SCHEMA, Fields, require_kind
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
 
 from ..formats.p2p.data import Exam, type_named, units_of
 from ..formats.p2p.emit import function_of
+from ..formats.p2p.execute import loaded
 from ..formats.p2p.read import read_script
-from .recording import CallRecord
+
+KIND = "recording"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its message's bytes, the type of its elements, and what each rank did."""
+
+    bytes: int
+    dtype: str
+    ranks: tuple[CallRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Calls of one program on a runtime."""
+
+    on: str
+    collective: str
+    calls: tuple[Call, ...]
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.calls[0].ranks)
+
+    def call_of(self, size: int | None, where: str) -> Call:
+        """Return the first call of a size, or the one of the largest message.
+
+        Raises:
+            UserError: there is none of that size.
+        """
+        if size is None:
+            return max(self.calls, key=lambda call: call.bytes)
+        found = next((call for call in self.calls if call.bytes == size), None)
+        if found is None:
+            known = ", ".join(format_bytes(n) for n in sorted({c.bytes for c in self.calls}))
+            raise UserError(
+                f"no call of {format_bytes(size)} was recorded",
+                where=where,
+                hint=f"--size is one of {known}",
+            )
+        return found
+
+
+def dumps(recording: Recording) -> str:
+    """Return the text of the file."""
+    return json.dumps({"weft": KIND, "schema": SCHEMA, **asdict(recording)}) + "\n"
+
+
+def load(data: Any, where: str) -> Recording:
+    """Read what :func:`dumps` writes.
+
+    Raises:
+        BadFile: not such a file.
+    """
+    require_kind(data, KIND, where)
+    fields = Fields(data, where)
+    on, collective = fields.get("on", str), fields.get("collective", str)
+    calls = tuple(
+        _call(one, f"{where}: call {i}") for i, one in enumerate(fields.get("calls", list))
+    )
+    fields.finish()
+    if not calls or len({len(call.ranks) for call in calls}) != 1 or not calls[0].ranks:
+        raise BadFile("calls of one number of ranks are needed", where=where)
+    return Recording(on, collective, calls)
+
+
+def _call(data: Any, where: str) -> Call:
+    fields = Fields(data, where)
+    size, dtype = fields.get("bytes", int), fields.get("dtype", str)
+    all_ranks: list[Any] = fields.get("ranks", list)
+    ranks = tuple(record_of(one, f"{where}, rank {r}") for r, one in enumerate(all_ranks))
+    fields.finish()
+    for watch in ranks:
+        if any(not 0 <= peer < len(ranks) for x in watch.rounds for peer in (*x.to, *x.source)):
+            raise BadFile("a message to or from a rank that is not there", where=where)
+    return Call(size, dtype, ranks)
+
+
+def record_of(data: Any, where: str) -> CallRecord:
+    """Build the record of a rank from its dictionary.
+
+    Raises:
+        BadFile: not such a dictionary.
+    """
+    fields = Fields(data, where)
+    us, found, now = _time(fields, "us", where), [], 0.0
+    for one in fields.get("rounds", list):
+        part = Fields(one, where)
+        passed = Passed(
+            part.get("round", int),
+            _time(part, "start_us", where),
+            _time(part, "end_us", where),
+            tuple(part.integers("to")),
+            tuple(part.integers("source")),
+        )
+        part.finish()
+        if not now <= passed.start_us <= passed.end_us:
+            raise BadFile("rounds must follow each other", where=where)
+        now = passed.end_us
+        found.append(passed)
+    fields.finish()
+    return CallRecord(us, tuple(found))
+
+
+def _time(fields: Fields, key: str, where: str) -> float:
+    value = float(fields.get(key, (int, float)))
+    if not (math.isfinite(value) and value >= 0):
+        raise BadFile(f"{key!r} is not a time", where=where)
+    return value
+
+
+def recorded(
+    on: str, collective: str, rows: Sequence[tuple[int, str, Mapping[int, CallRecord]]]
+) -> Recording:
+    """Build a recording from the ranks' reports: (bytes, type, watches by rank) of each call."""
+    calls = (
+        Call(size, dtype, tuple(watches[rank] for rank in sorted(watches)))
+        for size, dtype, watches in rows
+    )
+    return Recording(on, collective, tuple(calls))
+
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """One round of one rank: µs from the call's beginning, and the other ends of its messages."""
+
+    round: int
+    start_us: float
+    end_us: float
+    to: tuple[int, ...]
+    source: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """Record of one rank in a call: its rounds, and the µs of the whole call."""
+
+    us: float
+    rounds: tuple[Passed, ...]
+
+
+class _Watched:
+    """Transport that logs its exchanges: (round, start, end, targets, sources)."""
+
+    def __init__(self, wire: Any, clock: Clock, log: list[tuple[Any, ...]]) -> None:
+        self._wire, self._clock, self._log = wire, clock, log
+
+    def exchange(self, number: int, sends: Sequence[Any], recvs: Sequence[Any]) -> None:
+        begin = self._clock()
+        self._wire.exchange(number, sends, recvs)
+        ends = (tuple(peer for _, peer in some) for some in (sends, recvs))
+        self._log.append((number, begin, self._clock(), *ends))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+
+class Watched:
+    """Second copy of a file's module, whose calls are recorded."""
+
+    def __init__(self, text: str, clock: Clock) -> None:
+        self.program: types.ModuleType = loaded(text)
+        self._log: list[tuple[Any, ...]] = []
+        plain = self.program.call
+
+        def call(wire: Any, *rest: Any) -> None:
+            plain(_Watched(wire, clock, self._log), *rest)
+
+        self.program.__dict__["call"] = call
+
+    def forget(self) -> None:
+        """Delete the log of exchanges."""
+        self._log.clear()
+
+    def seen(self, begin: float, end: float) -> CallRecord:
+        """Return the record of a call, in times from its beginning."""
+        rounds = tuple(
+            Passed(number, 1e6 * (a - begin), 1e6 * (b - begin), to, source)
+            for number, a, b, to, source in self._log
+        )
+        return CallRecord(1e6 * (end - begin), rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +275,20 @@ class RankJob:
 
     def write(self, folder: Path) -> None:
         """Put it where the ranks read it."""
-        pieces = []
-        for number, piece in enumerate(self.pieces):
-            (folder / f"piece_{number}.py").write_text(piece.text, "utf-8")
-            units = piece.units.to_json()
-            pieces.append({"function": piece.function, "units": units})
-        data = {
-            "pieces": pieces,
-            "cases": [asdict(case) for case in self.cases],
-            "ranks": self.ranks,
-            "timeout": self.timeout,
-        }
+        pieces = [(one.text, one.function, one.units.to_json()) for one in self.pieces]
+        cases = [asdict(case) for case in self.cases]
+        data = (pieces, cases, self.ranks, self.timeout)
         (folder / "job.json").write_text(json.dumps(data), "utf-8")
 
     @staticmethod
     def read(folder: Path) -> RankJob:
         """Return the job in a folder."""
-        data = json.loads((folder / "job.json").read_text("utf-8"))
-        pieces = [
-            EmittedFile(
-                (folder / f"piece_{number}.py").read_text("utf-8"),
-                piece["function"],
-                Collective.from_json(piece["units"]),
-            )
-            for number, piece in enumerate(data["pieces"])
-        ]
-        cases = tuple(Case(**case) for case in data["cases"])
-        return RankJob(tuple(pieces), cases, data["ranks"], data["timeout"])
+        pieces, cases, *rest = json.loads((folder / "job.json").read_text("utf-8"))
+        return RankJob(
+            tuple(EmittedFile(x, name, Collective.from_json(units)) for x, name, units in pieces),
+            tuple(Case(**case) for case in cases),
+            *rest,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +299,6 @@ class Done:
     wrong: str | None
     seconds: tuple[float, ...] = ()
     watch: CallRecord | None = None
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Done:
-        """Build from its dictionary."""
-        watch = data["watch"] and CallRecord.of(data["watch"])
-        return Done(data["wrong"], tuple(data["seconds"]), watch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +331,13 @@ class RankReport:
     def from_json(text: str) -> RankReport:
         """Parse the text of :meth:`to_json`."""
         data: dict[str, Any] = json.loads(text)
-        done = tuple(d and Done.of(d) for d in data["done"])
+        done = tuple(
+            d
+            and Done(
+                d["wrong"], tuple(d["seconds"]), d["watch"] and record_of(d["watch"], "a report")
+            )
+            for d in data["done"]
+        )
         failure = data["failure"] and Failure(**data["failure"])
         return RankReport(data["rank"], done, failure)
 

@@ -6,14 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 from weft.dsl.base.errors import CheckFailed
 
 from .job import RankJob, RankReport
-from .launcher import GRACE
-from .rank import attend
-from .serve import told
+from .launcher import GRACE, RANK, named
+from .rank import World, attend, told
 
 _OF_MPI = (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",))
 
@@ -30,17 +29,17 @@ def is_joined(on: str) -> bool:
     return any(all(name in os.environ for name in group) for group in _SIGNS.get(on, ()))
 
 
-def as_one_rank(on: str, timeout: float, work: Callable[[Any], int]) -> int:
+def as_one_rank(on: str, timeout: float, work: Callable[[World], int]) -> int:
     """Connect, do the work, and end with one exit code for all ranks.
 
     An error of one rank ends all of them.
     """
-    world = _connected(on, timeout)
+    world = world_of(on, timeout)
     try:
         code = work(world)
     except BaseException as error:
         # Ranks that wait for this one report it, and are ended with it.
-        sys.stderr.write(f"error: {_named(world.rank, told(error))}\n")
+        sys.stderr.write(f"error: {named(world.rank, told(error))}\n")
         sys.stderr.flush()
         time.sleep(GRACE)
         world.abort()
@@ -50,21 +49,36 @@ def as_one_rank(on: str, timeout: float, work: Callable[[Any], int]) -> int:
     return code
 
 
-def _named(rank: int, text: str) -> str:
-    return text if f"rank {rank}" in text[:12] else f"rank {rank}: {text}"
+def world_of(
+    on: str,
+    timeout: float,
+    folder: Path | None = None,
+    ranks: int = -1,
+    *,
+    gpus: bool = True,
+) -> World:
+    """Connect this rank: of a starter of ranks, or of :func:`.launcher.run_program`, in a folder.
+
+    ``gpus``: ranks of torch are on GPUs where there are enough.
+
+    Raises:
+        Missing: the runtime is not installed, or there is no GPU.
+    """
+    if on == "torch":
+        from .torch import TorchWorld
+
+        number = -1 if folder is None else int(os.environ[RANK])
+        return TorchWorld(timeout, folder, number, ranks, gpus=gpus)
+    if on == "nccl":
+        from .nccl import NcclWorld
+
+        return NcclWorld(timeout)
+    from .mpi import MpiWorld
+
+    return MpiWorld(timeout)
 
 
-def _connected(on: str, timeout: float) -> Any:
-    if on == "mpi":
-        from .mpi import MpiWorld
-
-        return MpiWorld(timeout)
-    from .torch import TorchWorld
-
-    return TorchWorld(timeout)
-
-
-def attend_joined(job: RankJob, world: Any) -> dict[int, RankReport] | None:
+def attend_joined(job: RankJob, world: World) -> dict[int, RankReport] | None:
     """Do the cases; on the first rank, the reports of all.
 
     Raises:

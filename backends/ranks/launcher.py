@@ -1,7 +1,7 @@
 """Start ranks as processes, watch them, and end every one, whatever happens.
 
-A command starts them (:func:`mpi`, :func:`torch`); :func:`run_job` does the calls of a job on them,
-:func:`run_program` runs a module that measures.
+A :func:`command` starts them; :func:`run_job` does the calls of a job on them, and
+:func:`require_whole` and :func:`results` judge it; :func:`run_program` runs a module that measures.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import math
 import os
 import re
 import signal
+import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from weft.dsl.base.deadline import Deadline, Stopwatch
@@ -30,6 +31,7 @@ from weft.dsl.base.processes import (
     STDOUT,
     Command,
     cores,
+    end_with_owner,
     owning,
     python,
     running,
@@ -37,19 +39,29 @@ from weft.dsl.base.processes import (
     wait,
 )
 
-from .job import RankJob, RankReport
+from .job import Case, RankJob, RankReport
 from .starters import mpiexec
 
 _PACKAGE = __package__
 
 
-def mpi(folder: Path, ranks: int, seconds: float) -> Command:
-    """Return the command that starts the ranks of a job under ``mpiexec``.
+def command(on: str, folder: Path, ranks: int, seconds: float, program: str = "") -> Command:
+    """Return the command that starts the ranks of the job in a folder, or those that run a module,
+    with the runtime's name and the folder.
 
     Raises:
-        Missing: mpi4py or an MPI is not installed.
+        Missing: the runtime is not installed.
     """
-    return under_mpiexec(("-m", f"{_PACKAGE}.mpi", str(folder)), ranks, seconds)
+    words = ("-m", program or f"{_PACKAGE}.{on}", on, str(folder))
+    if on == "jax":  # one process that has all ranks as its devices
+        return on_devices(words, ranks)
+    if on == "torch":  # one process that loads torch once and forks the ranks
+        if find_spec("torch") is None:
+            hint = "install it: pip install 'weft[torch]'"
+            raise Missing("torch programs need the Python package torch", hint=hint)
+        return python("-m", f"{_PACKAGE}.torch", str(folder), str(ranks), *filter(None, [program]))
+    # As a module of mpi4py: an exception in one rank ends all; those of a job are supervised.
+    return under_mpiexec(("-m", "mpi4py", *words) if program else words, ranks, seconds)
 
 
 def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Command:
@@ -60,37 +72,22 @@ def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Comma
     Raises:
         Missing: mpi4py or an MPI is not installed.
     """
+    hint = "install both: pip install 'weft[mpi]' (mpi4py and MPICH)"
     if find_spec("mpi4py") is None:
-        raise Missing("MPI programs need the Python package mpi4py", hint=_HINTS["mpi"])
+        raise Missing("MPI programs need the Python package mpi4py", hint=hint)
     program = mpiexec()
     if program is None:
-        raise Missing("no mpiexec beside this Python or in PATH", hint=_HINTS["mpi"])
-    more = {"MPIEXEC_TIMEOUT": str(int(seconds) + 1), **_OVERSUBSCRIBED}
-    if ranks > cores():
-        more |= _SHARED_CORES
+        raise Missing("no mpiexec beside this Python or in PATH", hint=hint)
+    more = {
+        "MPIEXEC_TIMEOUT": str(int(seconds) + 1),
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # Open MPI's; others ignore them
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+    if ranks > cores():  # a rank that waits inside MPI (MPICH, Open MPI) sleeps, and polls less
+        more |= {"MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
     if os.geteuid() == 0:
         more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return Command((program, "-n", str(ranks), *python(*arguments).words), more)
-
-
-def torch(folder: Path, ranks: int, seconds: float) -> Command:
-    """One process that loads torch once and forks the ranks.
-
-    Raises:
-        Missing: torch is not installed.
-    """
-    if find_spec("torch") is None:
-        raise Missing("torch programs need the Python package torch", hint=_HINTS["torch"])
-    return python("-m", f"{_PACKAGE}.torch", str(folder), str(ranks))
-
-
-def jax(folder: Path, ranks: int, seconds: float) -> Command:
-    """One process that has all ranks as its devices.
-
-    Raises:
-        Missing: JAX is not installed.
-    """
-    return on_devices(("-m", f"{_PACKAGE}.jax", str(folder)), ranks)
 
 
 def on_devices(arguments: Sequence[str], ranks: int) -> Command:
@@ -102,7 +99,8 @@ def on_devices(arguments: Sequence[str], ranks: int) -> Command:
         Missing: JAX is not installed.
     """
     if find_spec("jax") is None:
-        raise Missing("JAX programs need the Python package jax", hint=_HINTS["jax"])
+        hint = "install it: pip install 'weft[jax]'"
+        raise Missing("JAX programs need the Python package jax", hint=hint)
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={ranks}"
     return python(
         *arguments,
@@ -111,34 +109,6 @@ def on_devices(arguments: Sequence[str], ranks: int) -> Command:
         JAX_ENABLE_X64="1",
     )
 
-
-_HINTS = MappingProxyType(
-    {
-        "mpi": "install both: pip install 'weft[mpi]' (mpi4py and MPICH)",
-        "torch": "install it: pip install 'weft[torch]'",
-        "jax": "install it: pip install 'weft[jax]'",
-    }
-)
-
-# Open MPI's; others ignore them.
-_OVERSUBSCRIBED = MappingProxyType(
-    {
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    }
-)
-
-# Ranks that share cores: one that waits inside MPI sleeps instead of polling all the time. MPICH's
-# is read by MPICH alone, Open MPI's by Open MPI.
-_SHARED_CORES = MappingProxyType(
-    {
-        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-    }
-)
-
-
-Launcher = Callable[[Path, int, float], Command]
 
 GRACE = 1.5
 """Seconds for the other ranks to say what they wait for, once one has given up or is lost."""
@@ -159,18 +129,17 @@ class LaunchResult:
         states: the last state of each rank.
         lost: how ranks ended that could not report: ``signal 9 (SIGKILL)``.
         silent: no rank made progress for too long.
-        code: the exit code of what started them, None if it was ended. ``stderr``: its end.
+        stderr: of what started them, and theirs.
     """
 
     reports: dict[int, RankReport]
     states: dict[int, str]
     lost: dict[int, str]
     silent: bool
-    code: int | None
     stderr: str
 
 
-def run_job(job: RankJob, launcher: Launcher) -> LaunchResult:
+def run_job(job: RankJob, on: str) -> LaunchResult:
     """Run a job on processes of its own.
 
     Raises:
@@ -180,16 +149,19 @@ def run_job(job: RankJob, launcher: Launcher) -> LaunchResult:
         folder = Path(name)
         job.write(folder)
         calls = sum(1 + case.repeat + 2 * case.watch for case in job.cases)
-        command = launcher(folder, job.ranks, STARTING + job.timeout * (calls + 2))
+        seconds = STARTING + job.timeout * (calls + 2)
+        started = command(on, folder, job.ranks, seconds)
         watch = _ProgressMonitor(job, folder)
         with owning(folder):
             try:
-                with running([command], folder, grace=TERMINATING) as (process,):
+                with running([started], folder, grace=TERMINATING) as (process,):
                     wait([process], math.inf, watch.over)
-                    code = process.poll()
             finally:
                 _end_ranks(folder)
-        return _ending(folder, silent=watch.silent, code=code)
+        stderr = (folder / STDERR).read_text("utf-8", "replace")
+        reports, lost = _reports(folder), _exits(folder)
+        gone = {rank: how for rank, how in lost.items() if rank not in reports}
+        return LaunchResult(reports, _states(folder), gone, watch.silent, stderr)
 
 
 class _ProgressMonitor:
@@ -218,44 +190,32 @@ class _ProgressMonitor:
         newest = max((path.stat().st_mtime_ns for path in states), default=0) + len(reports)
         if newest != self._newest:
             self._moved, self._newest = now, newest
-        working = len(states) < job.ranks or _working(self._folder, reports)
+        doing = [text for rank, text in _states(self._folder).items() if rank not in reports]
+        waits = ("is in call", "is at the barrier")  # else it makes data, compares …
+        working = len(states) < job.ranks or any(not text.startswith(waits) for text in doing)
         most = max(STARTING, job.timeout) if working else job.timeout + GRACE
         self.silent = now - self._moved > most
         return self.silent
 
 
-def _working(folder: Path, reports: dict[int, RankReport]) -> bool:
-    """Return True if a rank works outside calls and barriers: makes data, compares …"""
-    states = {rank: text for rank, text in _states(folder).items() if rank not in reports}
-    return any(not text.startswith(("is in call", "is at the barrier")) for text in states.values())
-
-
 def _end_ranks(folder: Path) -> None:
     """End every rank: an MPI puts each in a session of its own."""
+
+    def is_rank(pid: int) -> bool:  # and not a later process with the same number
+        with contextlib.suppress(OSError):
+            return str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
+
     end = Deadline(PARTING)
-    while (alive := _alive(folder)) and not end.over():
+    pids = [int(path.read_text() or 0) for path in folder.glob("pid-*")]
+    while (alive := [pid for pid in pids if pid and is_rank(pid)]) and not end.over():
         for pid in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL)
 
 
-def _alive(folder: Path) -> list[int]:
-    """Return the ranks that still run."""
-    pids = [int(path.read_text() or 0) for path in folder.glob("pid-*")]
-    return [pid for pid in pids if pid and _is_rank(pid, folder)]
-
-
-def _is_rank(pid: int, folder: Path) -> bool:
-    """Return True if a process is a rank of this job, not a later process with the same id."""
-    try:
-        return str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
 def _states(folder: Path) -> dict[int, str]:
-    """Return the last state of each rank."""
     return {
         int(path.name.removeprefix("state-")): path.read_text("utf-8", "replace").strip()
         for path in folder.glob("state-*")
@@ -268,29 +228,157 @@ def _reports(folder: Path) -> dict[int, RankReport]:
 
 
 def _exits(folder: Path) -> dict[int, str]:
-    """Return how ranks failed, by their exit files; ranks that ended well are left out."""
+    """Return how ranks failed, by their exit files: ``signal 9 (SIGKILL)`` or ``exit code 3``;
+    ranks that ended well are left out."""
     found = {}
     for path in folder.glob("exit-*"):
-        status = path.read_text()
-        if status not in ("", "0"):
-            found[int(path.name.removeprefix("exit-"))] = _how(int(status))
+        status = int(path.read_text() or 0)  # negative for signals
+        if status:
+            name = signal_name(-status)
+            signalled = f"signal {-status} ({name})" if name else f"signal {-status}"
+            how = signalled if status < 0 else f"exit code {status}"
+            found[int(path.name.removeprefix("exit-"))] = how
     return found
 
 
-def _how(status: int) -> str:
-    """``signal 9 (SIGKILL)`` or ``exit code 3``, of a status that is negative for signals."""
-    if status >= 0:
-        return f"exit code {status}"
-    name = signal_name(-status)
-    return f"signal {-status} ({name})" if name else f"signal {-status}"
+# --- verdicts: results, or the ranks that failed and those that wait for them ---------------------
 
 
-def _ending(folder: Path, *, silent: bool, code: int | None) -> LaunchResult:
-    stderr = (folder / STDERR).read_text("utf-8", "replace")
-    reports, lost = _reports(folder), _exits(folder)
-    gone = {rank: how for rank, how in lost.items() if rank not in reports}
-    return LaunchResult(reports, _states(folder), gone, silent, code, stderr)
+MOST_TOLD = 8
+"""Ranks that a message names."""
 
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """Result of one case: errors, if any, and µs of its calls, each that of the slowest
+    rank."""
+
+    case: Case
+    wrong: tuple[str, ...]
+    us: tuple[float, ...]
+
+    @property
+    def median_us(self) -> float | None:
+        """The median of its calls, in µs."""
+        return statistics.median(self.us) if self.us else None
+
+    @property
+    def least_us(self) -> float | None:
+        """The least of its calls, in µs."""
+        return min(self.us) if self.us else None
+
+
+def results(job: RankJob, reports: Mapping[int, RankReport]) -> tuple[CaseResult, ...]:
+    """Return the results of all cases, if every rank did all of them.
+
+    Raises:
+        CheckFailed: some did not.
+    """
+    failed = {rank: one.failure for rank, one in sorted(reports.items()) if one.failure}
+    if failed or len(reports) < job.ranks:
+        require_whole(job, LaunchResult(dict(reports), {}, {}, False, ""))
+    found = []
+    for number, case in enumerate(job.cases):
+        done = [one for r in sorted(reports) if (one := reports[r].done[number]) is not None]
+        slowest = tuple(1e6 * max(turn) for turn in zip(*(x.seconds for x in done), strict=True))
+        found.append(CaseResult(case, tuple(x.wrong for x in done if x.wrong), slowest))
+    return tuple(found)
+
+
+def require_whole(job: RankJob, ending: LaunchResult) -> None:
+    """Raise, with all that is known, unless every rank did all its cases.
+
+    Raises:
+        CheckFailed: ranks are lost, failed, or wait for each other.
+        Missing: a rank lacks what it needs.
+    """
+    failures = {rank: one.failure for rank, one in ending.reports.items() if one.failure}
+    lacking = next((one for one in failures.values() if one.kind == Missing.__name__), None)
+    if lacking is not None:
+        raise Missing(lacking.text, hint=lacking.hint)
+    waiting = {rank: one.text for rank, one in failures.items() if one.waiting}
+    raised = {rank: one.text for rank, one in failures.items() if not one.waiting}
+    missing = [r for r in range(job.ranks) if r not in ending.reports and r not in ending.lost]
+    if not (failures or ending.lost or missing or ending.silent):
+        return
+    lines = [
+        f"rank {rank} was ended by {how}{_while(ending, rank)}"
+        for rank, how in sorted(ending.lost.items())
+    ]
+    if not ending.lost:  # else they only say that it is gone
+        lines += _alike(ending, raised)
+    causes = bool(lines)
+    if not causes:
+        lines += _several(_idle(job, ending, missing, waiting))
+        first = sorted(waiting.items(), key=lambda item: (_round(item[1]), item[0]))
+        lines += _several([named(rank, text) for rank, text in first])
+    raise CheckFailed("; ".join(lines) or "the ranks did not start", hint=_hint(ending, causes))
+
+
+def _round(text: str) -> float:
+    """The round in which a rank waits; at a barrier, a later one. The first is near the cause."""
+    found = re.search(r"round (\d+)", text)
+    return float(found[1]) if found else math.inf
+
+
+def named(rank: int, text: str) -> str:
+    """Return a text that names the rank, unless it does."""
+    return text if f"rank {rank}" in text[:12] else f"rank {rank}: {text}"
+
+
+def _alike(ending: LaunchResult, raised: Mapping[int, str]) -> list[str]:
+    """Return the errors of ranks, each text once, with the first rank that raised it."""
+    lines = []
+    for text in dict.fromkeys(raised.values()):
+        first, *others = (rank for rank, own in sorted(raised.items()) if own == text)
+        also = f", and {_ranks(others)} too" if others else ""
+        lines.append(named(first, text) + _while(ending, first) + also)
+    return _several(lines, "errors")
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join([*map(str, ranks[:MOST_TOLD]), *["…"] * (len(ranks) > MOST_TOLD)])
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+
+
+def _while(ending: LaunchResult, rank: int) -> str:
+    state = ending.states.get(rank)
+    return f" (it {state})" if state else ""
+
+
+def _idle(
+    job: RankJob, ending: LaunchResult, missing: Sequence[int], waiting: Mapping[int, str]
+) -> list[str]:
+    """Return the last states of ranks without a report, while others waited or none progressed."""
+    lines = []
+    for rank in missing:
+        state = ending.states.get(rank)
+        lines.append(f"rank {rank} {state}" if state else f"rank {rank} never started")
+    if waiting:
+        done = [r for r, one in sorted(ending.reports.items()) if not one.failure]
+        lines += [f"rank {r} is through with all its calls" for r in done]
+    return [f"after {job.timeout:g} s: {lines[0]}", *lines[1:]] if lines and not waiting else lines
+
+
+def _several(lines: list[str], noun: str = "ranks") -> list[str]:
+    more = len(lines) - MOST_TOLD
+    return [*lines[:MOST_TOLD], f"and {more} {noun} more"] if more > 0 else lines
+
+
+def _hint(ending: LaunchResult, causes: bool) -> str:
+    """Return the usual cause of such an ending, or the end of stderr where none is known."""
+    if any("SIGABRT" in how for how in ending.lost.values()):
+        return (
+            "gloo ends a process that gets more than it expects: do all ranks call with the "
+            "same sizes?"
+        )
+    if causes or any(one.failure for one in ending.reports.values()):
+        return ""
+    words = [line.strip() for line in ending.stderr.splitlines() if line.strip()]
+    return f"the ranks' standard error ends: {words[-1][:200]}" if words else ""
+
+
+# --- programs -------------------------------------------------------------------------------------
 
 PLAN, FOUND = "plan.json", "found.json"
 """Files in the folder of the ranks."""
@@ -322,10 +410,10 @@ def run_program(
         folder = Path(place)
         (folder / PLAN).write_text(json.dumps(plan), "utf-8")
         limit = seconds + 2 * STARTING
-        commands = _commands(program, on, ranks, folder, limit)
+        started = command(on, folder, ranks, limit, program)
         with (
             owning(folder),
-            running(commands, folder, grace=TERMINATING) as processes,
+            running([started], folder, grace=TERMINATING) as processes,
             (folder / STDOUT).open(encoding="utf-8", errors="replace") as lines,
         ):
 
@@ -338,36 +426,44 @@ def run_program(
         for lacking in sorted(folder.glob(LACKING.format("*"))):
             raise Missing(**json.loads(lacking.read_text("utf-8")))
         if not (folder / FOUND).exists():
+            words = (folder / STDERR).read_text("utf-8", "replace").splitlines()
+            errors = [line for line in words if re.match(r"\w+(\.\w+)*(Error|Exception)\b", line)]
+            last = [*(line.strip() for line in words if line.strip()), *errors[:1]]
+            told = last[-1][:300] if last else "nothing was heard of them in time"
             raise CheckFailed(
-                f"the ranks did not end well: {_last_words(folder)}",
+                f"the ranks did not end well: {told}",
                 hint="does weft run work with the same --on?",
             )
         return json.loads((folder / FOUND).read_text("utf-8"))
 
 
-def _last_words(folder: Path) -> str:
-    """Return the error that a rank ended with."""
-    words = (folder / STDERR).read_text("utf-8", "replace").splitlines()
-    errors = [line for line in words if re.match(r"\w+(\.\w+)*(Error|Exception)\b", line)]
-    told = [*(line.strip() for line in words if line.strip()), *errors[:1]]
-    return told[-1][:300] if told else "nothing was heard of them in time"
+def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Any]) -> None:
+    """In a module that :func:`run_program` runs: do ``work``, and leave what it returns on rank 0.
+
+    It gets the runtime's name, the plan, the folder, and what reports a state.
+
+    Raises:
+        Missing: this rank lacks something; that is left, too.
+    """
+    on, folder = sys.argv[1], Path(sys.argv[2])
+    end_with_owner(folder)
+
+    def tell(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    try:
+        found = work(on, json.loads((folder / PLAN).read_text("utf-8")), folder, tell)
+    except Missing as error:
+        lacking = {"message": error.message, "hint": error.hint}
+        _leave(folder / LACKING.format(os.getpid()), lacking)
+        raise
+    if found is not None:
+        _leave(folder / FOUND, found)
 
 
-def leave(place: Path, found: Any) -> None:
+def _leave(place: Path, found: Any) -> None:
     """Leave what was found; it appears whole or not at all."""
     part = place.with_suffix(".part")
     part.write_text(json.dumps(found), "utf-8")
     part.rename(place)
-
-
-def _commands(program: str, on: str, ranks: int, folder: Path, seconds: float) -> list[Command]:
-    """Return the commands that start the ranks."""
-    rank = ("-m", program, on, str(folder))
-    if on == "jax":
-        return [on_devices(rank, ranks)]
-    if on == "torch":
-        if find_spec("torch") is None:
-            raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
-        return [python("-m", f"{_PACKAGE}.forked", program, str(folder), str(ranks))]
-    # As a module of mpi4py: an exception in one rank ends the job.
-    return [under_mpiexec(("-m", "mpi4py", *rank), ranks, seconds)]

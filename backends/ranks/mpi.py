@@ -8,85 +8,98 @@ from __future__ import annotations
 import math
 import os
 import sys
-import types
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.processes import end_with_owner
 
-from .rank import Loan, Spare
-from .serve import serve, supervise
-from .waiting import meet
+from .rank import Member, World, serve, supervise
+
+REST = 2e-3
+"""Seconds that a rank sleeps at most between two looks."""
 
 
-class MpiMember:
+def meet(comm: Any, timeout: float, late: str) -> None:
+    """Wait until all ranks of a communicator of MPI are here: in naps until they are, then awake,
+    so that all go on at the same moment, as what comes next may be timed.
+
+    Raises:
+        TimeoutError: after ``timeout`` seconds, with the text ``late``.
+    """
+    for rest in (REST, 0.0):
+        wait_until(comm.Ibarrier().Test, timeout, late, rest=rest)
+
+
+def wait_until(done: Callable[[], bool], timeout: float, late: str, *, rest: float = REST) -> None:
+    """Wait until something is done; the longer it takes, the longer the naps, up to ``rest``
+    seconds.
+
+    Raises:
+        TimeoutError: after ``timeout`` seconds, with the text ``late``.
+    """
+    began = time.monotonic()
+    while not done():
+        waited = time.monotonic() - began
+        if waited > timeout:
+            raise TimeoutError(late)
+        time.sleep(min(rest, waited / 10))
+
+
+class MpiMember(Member):
     """A rank of a communicator."""
 
-    def __init__(self, mpi: Any, comm: Any, timeout: float) -> None:
-        self.mpi, self.comm, self.timeout = mpi, comm, timeout
+    def __init__(self, comm: Any, timeout: float) -> None:
+        self.comm, self.timeout = comm, timeout
         self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
 
-    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
-        """MPI takes NumPy's arrays."""
-        return Spare(send, recv)
-
-    def call(self, program: types.ModuleType, function: str, loan: Loan, *, first: bool) -> None:
-        """Call it on this communicator, with the time-out."""
-        getattr(program, function)(loan.send, loan.recv, comm=self.comm, timeout=self.timeout)
+    def keywords(self, *, first: bool) -> dict[str, Any]:
+        """The communicator, and the time-out of every call."""
+        return {"comm": self.comm, "timeout": self.timeout}
 
     def barrier(self) -> None:
         """Wait, with an end."""
         late = f"rank {self.rank}: after {self.timeout:g} s still waiting at the barrier"
         meet(self.comm, self.timeout, late)
 
-    def clock(self) -> float:
-        """Seconds."""
-        return float(self.mpi.Wtime())
 
+class MpiWorld(World):
+    """All ranks of the job; ``comm``: their communicator, where it is not MPI's own of all."""
 
-class MpiWorld:
-    """All ranks of the job."""
+    def __init__(self, timeout: float, comm: Any = None) -> None:
+        if comm is None:
+            from mpi4py import MPI
 
-    def __init__(self, timeout: float) -> None:
+            comm = MPI.COMM_WORLD
+        self.comm, self.timeout = comm, timeout
+        self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
+        self._groups: dict[int, Any] = {self.ranks: comm}
+
+    def last(self, count: int) -> Member | None:
+        """As :meth:`.World.last`."""
         from mpi4py import MPI
 
-        self.mpi, self.comm, self.timeout = MPI, MPI.COMM_WORLD, timeout
-        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
-        self._groups: dict[int, Any] = {self.ranks: self.comm}
-
-    def last(self, count: int) -> MpiMember | None:
-        """Return the group's communicator, made by all ranks at its first use."""
         if count not in self._groups:
             inside = self.rank >= self.ranks - count
-            color = 0 if inside else self.mpi.UNDEFINED
-            self._groups[count] = self.comm.Split(color, self.rank)
+            self._groups[count] = self.comm.Split(0 if inside else MPI.UNDEFINED, self.rank)
         comm = self._groups[count]
-        if comm == self.mpi.COMM_NULL:
-            return None
-        return MpiMember(self.mpi, comm, self.timeout)
+        return None if comm == MPI.COMM_NULL else MpiMember(comm, self.timeout)
 
     def gather(self, thing: Any) -> list[Any] | None:
-        """Everybody's, on rank 0."""
-        self._meet()
+        """As :meth:`.World.gather`."""
+        meet(self.comm, math.inf, "")  # in naps: inside its own calls an MPI takes all of a core
         result: list[Any] | None = self.comm.gather(thing)
         return result
 
     def spread(self, thing: Any) -> Any:
-        """Rank 0's, for everybody."""
-        self._meet()
-        return self.comm.bcast(thing)
-
-    def _meet(self) -> None:
-        """Wait for all in naps: inside its own calls an MPI takes all of a core."""
+        """As :meth:`.World.spread`."""
         meet(self.comm, math.inf, "")
+        return self.comm.bcast(thing)
 
     def abort(self) -> None:
         """End all ranks at once."""
         self.comm.Abort(1)
-
-    def close(self) -> None:
-        """MPI ends by itself."""
 
 
 def fork_rank(place: str) -> None:
@@ -103,4 +116,4 @@ def fork_rank(place: str) -> None:
 
 
 if __name__ == "__main__":
-    fork_rank(sys.argv[1])
+    fork_rank(sys.argv[2])

@@ -1,27 +1,32 @@
-"""Ranks on the GPUs of this process, connected by NCCL, several per GPU if GPUs are few."""
+"""Ranks on GPUs, connected by NCCL: those of this process, or processes of MPI with a GPU each.
+
+If GPUs are few, several ranks are on one.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-import types
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy as np
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import Missing
 
-from ..formats.p2p.data import Exam
-from ..formats.p2p.execute import arguments, loaded, wrong_result
-from .job import Case, Done, RankJob, RankReport
-from .rank import restored
+from .job import Case, EmittedFile, RankJob, RankReport
+from .mpi import MpiWorld, meet
+from .rank import CaseBuffers, Loan, Member, Trial, alike, attend_groups
+
+if TYPE_CHECKING:
+    from ..formats.p2p.embedded.nccl import Connection
+
+FEW_CHANNELS = "NCCL_MAX_CTAS"
+"""Setting that ranks with a GPU each do without: it would limit their bandwidth."""
 
 SETTINGS = {
     "NCCL_MULTI_RANK_GPU_ENABLE": "1",
     "NCCL_NVLS_ENABLE": "0",
-    "NCCL_MAX_CTAS": "2",
+    FEW_CHANNELS: "2",
     # Kernels of ranks wait for each other: none may stand in another's queue.
     "CUDA_DEVICE_MAX_CONNECTIONS": "32",
 }
@@ -62,25 +67,14 @@ def run_on_gpus(job: RankJob) -> dict[int, RankReport]:
     missing = unusable(job.ranks)
     if missing:
         raise missing
-    programs = [loaded(piece.text) for piece in job.pieces]
-    groups = {count: _Ranks(count) for count in sorted({p.units.ranks for p in job.pieces})}
-    done: list[list[Done | None]] = [[] for _ in range(job.ranks)]
-    for case in job.cases:
-        piece = job.pieces[case.piece]
-        ranks = groups[piece.units.ranks]
-        every = getattr(programs[case.piece], f"{piece.function}_of_all")
-        first = job.ranks - ranks.count  # a group of the last ones, as on other runtimes
-        found = ranks.case(every, case, case.exam(piece.units))
-        for rank in range(job.ranks):
-            done[rank].append(found[rank - first] if rank >= first else None)
-    for ranks in groups.values():
-        ranks.close(programs)
-    return {rank: RankReport(rank, tuple(own)) for rank, own in enumerate(done)}
+    groups = {count: _GpuRanks(count) for count in sorted({p.units.ranks for p in job.pieces})}
+    done = attend_groups(job, groups, lambda _: None)
+    for group in groups.values():
+        group.close()
+    return {rank: RankReport(rank, own) for rank, own in enumerate(done)}
 
 
-class _Ranks:
-    """Some ranks, their GPUs and communicators."""
-
+class _GpuRanks:
     def __init__(self, count: int) -> None:
         import cupy
         from cupy.cuda import nccl
@@ -88,67 +82,155 @@ class _Ranks:
         self.cupy, self.count = cupy, count
         self.devices = [r % cupy.cuda.runtime.getDeviceCount() for r in range(count)]
         self.comms = nccl.NcclCommunicator.initAll(self.devices)
+        self.programs: dict[int, Any] = {}
 
-    def case(self, every: Any, case: Case, exam: Exam) -> list[Done]:
-        """Run a case: the call that is compared, then those that are timed."""
-        hosts = [arguments(exam, rank, case.in_place) for rank in range(self.count)]
-        before = [None if send is None else send.copy() for send, _ in hosts]
-        wrong: list[str | None] = [None] * self.count
-        seconds: list[float] = []
-        for turn in range(1 + case.repeat):
-            if turn:
-                for rank, (send, recv) in enumerate(hosts):
-                    restored(exam, rank, send, recv, before[rank], in_place=case.in_place)
-            arrays = list(self._on_devices(hosts))
+    def trial(self, program: Any, piece: EmittedFile, case: Case) -> Trial:
+        self.programs[id(program)] = program
+        every, exam = getattr(program, f"{piece.function}_of_all"), case.exam(piece.units)
+        buffers = [CaseBuffers(exam, rank, in_place=case.in_place) for rank in range(self.count)]
+        loans: list[GpuLoan] = []
+
+        def call(turn: int) -> float:
+            loans.clear()
+            for device, own in zip(self.devices, buffers, strict=True):
+                if turn:
+                    own.restore()
+                with self.cupy.cuda.Device(device):
+                    loans.append(GpuLoan(own.send, own.recv))
             self._wait()
             begin = time.perf_counter()
-            every([a for a, _ in arrays], [b for _, b in arrays], self.comms)
+            every([x.send for x in loans], [x.recv for x in loans], self.comms)
             self._wait()
-            seconds += [time.perf_counter() - begin] if turn else []
-            if turn in (0, case.repeat):
-                for rank, (send, recv) in enumerate(arrays):
-                    mine = self._host(send), self._host(recv)
-                    kept = None if case.in_place else before[rank]
-                    wrong[rank] = wrong[rank] or wrong_result(exam, rank, *mine, kept)
-        return [Done(text, tuple(seconds)) for text in wrong]
+            return time.perf_counter() - begin
 
-    def _on_devices(
-        self, hosts: Sequence[tuple[AnyArray | None, AnyArray | None]]
-    ) -> Iterator[Any]:
-        for device, pair in zip(self.devices, hosts, strict=True):
-            with self.cupy.cuda.Device(device):
-                yield on_gpu(*pair)
+        def wrong() -> list[str | None]:
+            pairs = zip(buffers, loans, strict=True)
+            return [own.wrong(self._host(x.send), self._host(x.recv)) for own, x in pairs]
+
+        return call, wrong
 
     def _host(self, array: Any) -> AnyArray | None:
         host: AnyArray | None = None if array is None else self.cupy.asnumpy(array)
         return host
 
     def _wait(self) -> None:
-        """Wait until all GPUs are done."""
         for device in sorted(set(self.devices)):
             with self.cupy.cuda.Device(device):
                 self.cupy.cuda.get_current_stream().synchronize()
 
-    def close(self, programs: Sequence[types.ModuleType]) -> None:
+    def close(self) -> None:
         """Destroy the communicators, also in the caches of programs."""
         for comm in self.comms:
-            for program in programs:
+            for program in self.programs.values():
                 program.forget(comm)
             comm.destroy()
 
 
-def on_gpu(send: AnyArray | None, recv: AnyArray | None) -> tuple[Any, Any]:
+def on_gpu(send: AnyArray | None, recv: AnyArray | None) -> Any:
     """Return both arrays on the device, sharing memory if they share it on the host."""
     import cupy
 
-    if send is None or recv is None or not np.shares_memory(send, recv):
-        return _copied(cupy, send), _copied(cupy, recv)
-    big, small = (send, recv) if len(send) > len(recv) else (recv, send)
-    at = (small.ctypes.data - big.ctypes.data) // big.itemsize
-    whole = _copied(cupy, big)
-    part = whole[at : at + len(small)]
-    return (whole, part) if big is send else (part, whole)
+    return alike(send, recv, cupy.asarray)
 
 
-def _copied(cupy: Any, array: AnyArray | None) -> Any:
-    return None if array is None else cupy.asarray(array)
+class GpuLoan(Loan):
+    """Copies on the GPU. They keep what they hold: calls leave their input as it is."""
+
+    def __init__(self, send: AnyArray | None, recv: AnyArray | None) -> None:
+        self.host = recv
+        super().__init__(*on_gpu(send, recv))
+
+    def fetch(self) -> None:
+        """Copy the result back."""
+        import cupy
+
+        if self.host is not None:
+            self.host[...] = cupy.asnumpy(self.recv).view(self.host.dtype)
+
+
+class NcclMember(Member):
+    """A rank of NCCL that is a process of MPI."""
+
+    def __init__(self, world: NcclWorld) -> None:
+        self.world, self.rank, self.ranks = world, world.rank, world.ranks
+
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> GpuLoan:
+        """Return copies on the GPU."""
+        return GpuLoan(send, recv)
+
+    def keywords(self, *, first: bool) -> dict[str, Any]:
+        """The communicator."""
+        return {"comm": self.world.connection.link}
+
+    def clock(self) -> float:
+        """Seconds, when the current stream is empty."""
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+        return time.perf_counter()
+
+    def barrier(self) -> None:
+        """Wait for all, with an end."""
+        self.clock()
+        late = f"rank {self.rank}: after {self.world.timeout:g} s still waiting at the barrier"
+        meet(self.world.comm, self.world.timeout, late)
+
+
+class NcclWorld(MpiWorld):
+    """Processes of MPI, each with a GPU, and their connection by NCCL, made unless it is given.
+
+    Raises:
+        Missing: as :func:`connected`.
+    """
+
+    def __init__(
+        self, timeout: float, connection: Connection | None = None, comm: Any = None
+    ) -> None:
+        self.connection = connection or connected()
+        super().__init__(timeout, comm)
+
+    def last(self, count: int) -> Member | None:
+        """Return this rank in the group of all; there are no others."""
+        assert count == self.ranks
+        return NcclMember(self)
+
+
+def connected() -> Connection:
+    """Return the connection of a rank that MPI started, which takes a GPU of its node first.
+
+    Raises:
+        Missing: there is no mpi4py, CuPy, GPU or NCCL that does.
+    """
+    if find_spec("mpi4py") is None:
+        raise Missing(
+            "ranks of NCCL are started by MPI: mpi4py is not installed",
+            hint="pip install 'weft[mpi]'",
+        )
+    os.environ.setdefault("NCCL_NO_CACHE", "NCCL_MAX_NCHANNELS")  # else it is read but once
+    for name, value in SETTINGS.items():
+        if name != FEW_CHANNELS:
+            os.environ.setdefault(name, value)
+    from mpi4py import MPI
+
+    from ..formats.p2p.embedded.nccl import connect
+
+    world: Any = MPI.COMM_WORLD
+    local = world.Split_type(MPI.COMM_TYPE_SHARED)
+    missing = unusable(local.Get_size())
+    if missing:
+        raise missing
+    if shares_gpus():
+        os.environ.setdefault(FEW_CHANNELS, SETTINGS[FEW_CHANNELS])
+    import cupy
+
+    cupy.cuda.Device(local.Get_rank() % cupy.cuda.runtime.getDeviceCount()).use()
+    return connect(world)
+
+
+def shares_gpus() -> bool:
+    """Return True if ranks of this node share a GPU: times of calls are not the machine's then."""
+    import cupy
+    from mpi4py import MPI
+
+    local: Any = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    return bool(local.Get_size() > cupy.cuda.runtime.getDeviceCount())

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import threading
-import time
 import types
-
-from weft.dsl.base.arrays import AnyArray
 
 from ..formats.p2p.embedded.threads import Hub, Threads
 from ..formats.p2p.execute import call_on, loaded
 from .job import Done, Failure, RankJob, RankReport
-from .rank import Loan, Spare, attend
-from .serve import told
+from .rank import Loan, Member, World, attend, told
 
 
-class ThreadMember:
+class ThreadMember(Member):
     """A thread of a hub."""
 
     def __init__(self, wire: Threads) -> None:
         self.wire, self.rank, self.ranks = wire, wire.rank, wire.ranks
-
-    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
-        """NumPy's arrays as they are."""
-        return Spare(send, recv)
 
     def call(self, program: types.ModuleType, function: str, loan: Loan, *, first: bool) -> None:
         """Run the file's own code on this transport."""
@@ -37,19 +29,12 @@ class ThreadMember:
             text = f"rank {self.rank}: somebody did not come to the barrier"
             raise TimeoutError(text) from None
 
-    def clock(self) -> float:
-        """Seconds."""
-        return time.perf_counter()
 
-
-class _ThreadWorld:
-    """The threads of a job, with a hub for each size of groups."""
-
+class _ThreadWorld(World):
     def __init__(self, rank: int, ranks: int, hubs: dict[int, Hub]) -> None:
         self.rank, self.ranks, self.hubs = rank, ranks, hubs
 
-    def last(self, count: int) -> ThreadMember | None:
-        """Return the transport in the hub of that many ranks."""
+    def last(self, count: int) -> Member | None:
         number = self.rank - (self.ranks - count)
         return ThreadMember(Threads(self.hubs[count], number)) if number >= 0 else None
 
@@ -65,7 +50,7 @@ def run_threads(job: RankJob) -> dict[int, RankReport]:
     def main(wire: Threads) -> None:
         try:
             done[wire.rank] = attend(
-                job, _ThreadWorld(wire.rank, job.ranks, hubs), _silent, programs
+                job, _ThreadWorld(wire.rank, job.ranks, hubs), lambda _: None, programs
             )
         except Exception as error:
             if not any(hub.failed.is_set() for hub in hubs.values()):
@@ -77,7 +62,3 @@ def run_threads(job: RankJob) -> dict[int, RankReport]:
 
     hubs[job.ranks].run(main)
     return reports | {rank: RankReport(rank, one) for rank, one in done.items()}
-
-
-def _silent(_: str) -> None:
-    """Threads are not watched: they share this process."""

@@ -1,16 +1,17 @@
 """Ranks that are processes of torch.distributed, on gloo, or on NCCL where there are GPUs.
 
-As a program: load torch once, then fork all ranks of a job that :mod:`.launcher` started, since
-that import is most of what they would do; and write down how each of them ended.
+As a program: load torch once, then fork all ranks that :mod:`.launcher` started, since that import
+takes seconds of a core, and is most of what they would do. They do a job, and how each of them ends
+is written down, or they run a module.
 """
 
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import time
-import types
-from collections.abc import Callable
+import traceback
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,11 @@ from typing import Any
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.processes import end_with_owner
 
-from .serve import serve, supervise
+from .launcher import RANK
+from .rank import Loan, Member, World, alike, serve, supervise
 
 
-class TorchLoan:
+class TorchLoan(Loan):
     """Tensors on the host that share NumPy's memory, or copies on a device."""
 
     def __init__(
@@ -30,34 +32,22 @@ class TorchLoan:
     ) -> None:
         self.torch, self.device = torch, device
         self._host: list[Any] = [None if x is None else self._shared(x) for x in (send, recv)]
-        lent = self._host if device is None else self._moved()
-        self.send: Any = lent[0]
-        self.recv: Any = lent[1]
+        lent = self._host
+        if device is not None:
+            lent = alike(send, recv, lambda x: self._shared(x).to(device))
+        super().__init__(*lent)
 
     def _shared(self, array: AnyArray) -> Any:
         if array.dtype.name == "bfloat16":  # which NumPy knows by a package only
             return self.torch.from_numpy(array.view("int16")).view(self.torch.bfloat16)
         return self.torch.from_numpy(array)
 
-    def _moved(self) -> list[Any]:
-        """Return copies on the device, which overlap as on the host."""
-        there: list[Any] = [None if x is None else x.to(self.device) for x in self._host]
-        a, b = self._host
-        if a is None or b is None:
-            return there
-        small, large = (0, 1) if len(a) <= len(b) else (1, 0)
-        one, other = self._host[small], self._host[large]
-        at = (one.data_ptr() - other.data_ptr()) // one.element_size()
-        if 0 <= at and at + len(one) <= len(other):
-            there[small] = there[large][at : at + len(one)]
-        return there
-
     def refresh(self) -> None:
         """Copy the arrays from the host."""
         self._copy(self._host, [self.send, self.recv])
 
     def fetch(self) -> None:
-        """To the host."""
+        """Copy them to the host."""
         self._copy([self.send, self.recv], self._host)
 
     def _copy(self, source: list[Any], target: list[Any]) -> None:
@@ -67,7 +57,7 @@ class TorchLoan:
                     b.copy_(a)
 
 
-class TorchMember:
+class TorchMember(Member):
     """A rank of a process group."""
 
     def __init__(self, world: TorchWorld, group: Any) -> None:
@@ -76,14 +66,12 @@ class TorchMember:
         self.ranks = world.dist.get_world_size(group)
 
     def lend(self, send: AnyArray | None, recv: AnyArray | None) -> TorchLoan:
-        """Tensors for these."""
+        """Return tensors for these."""
         return TorchLoan(self.world.torch, self.world.device, send, recv)
 
-    def call(self, program: types.ModuleType, function: str, loan: Any, *, first: bool) -> None:
-        """Call it on this group. The first call checks every message; the others have the group's
-        own time-out."""
-        timeout = self.world.timeout if first else None
-        getattr(program, function)(loan.send, loan.recv, group=self.group, timeout=timeout)
+    def keywords(self, *, first: bool) -> dict[str, Any]:
+        """The group. The first call checks every message; the others have its own time-out."""
+        return {"group": self.group, "timeout": self.world.timeout if first else None}
 
     def barrier(self) -> None:
         """Wait, with an end."""
@@ -101,7 +89,7 @@ class TorchMember:
             ) from error
 
     def clock(self) -> float:
-        """Seconds."""
+        """Seconds, when the device is done."""
         if self.world.device is not None:
             self.world.torch.cuda.synchronize()
         return time.perf_counter()
@@ -113,11 +101,20 @@ def takes_gpus(torch: Any, dist: Any, here: int) -> bool:
     return bool(usable and torch.cuda.device_count() >= here)
 
 
-class TorchWorld:
-    """All ranks of the job; ``store`` as torch's init_method, None for torchrun's environment."""
+class TorchWorld(World):
+    """All ranks of the job: in a ``folder``, this one with a number, or of torchrun's environment.
+
+    ``gpus``: they are on GPUs where there are enough.
+    """
 
     def __init__(
-        self, timeout: float, store: str | None = None, rank: int = -1, ranks: int = -1
+        self,
+        timeout: float,
+        folder: Path | None = None,
+        rank: int = -1,
+        ranks: int = -1,
+        *,
+        gpus: bool = True,
     ) -> None:
         import torch
         import torch.distributed as dist
@@ -127,10 +124,10 @@ class TorchWorld:
         self.timeout = timeout
         torch.set_num_threads(1)  # ranks share the cores
         here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))  # torchrun says how many
-        cuda = takes_gpus(torch, dist, here)
+        cuda = gpus and takes_gpus(torch, dist, here)
         dist.init_process_group(
             "nccl" if cuda else "gloo",
-            init_method=store,
+            init_method=None if folder is None else f"file://{folder}/store",
             rank=rank,
             world_size=ranks,
             timeout=timedelta(seconds=timeout),
@@ -143,25 +140,24 @@ class TorchWorld:
             torch.cuda.set_device(self.device)
         self._groups: dict[int, Any] = {self.ranks: None}
 
-    def last(self, count: int) -> TorchMember | None:
-        """Return the group, made by all ranks at its first use."""
+    def last(self, count: int) -> Member | None:
+        """As :meth:`.World.last`."""
         if count not in self._groups:
             inside = list(range(self.ranks - count, self.ranks))
             self._groups[count] = self.dist.new_group(
                 inside, timeout=timedelta(seconds=self.timeout)
             )
-        if self.rank < self.ranks - count:
-            return None
-        return TorchMember(self, self._groups[count])
+        inside_it = self.rank >= self.ranks - count
+        return TorchMember(self, self._groups[count]) if inside_it else None
 
     def gather(self, thing: Any) -> list[Any] | None:
-        """Everybody's, on rank 0."""
+        """As :meth:`.World.gather`."""
         found: list[Any] | None = [None] * self.ranks if self.rank == 0 else None
         self.dist.gather_object(thing, found)
         return found
 
     def spread(self, thing: Any) -> Any:
-        """Rank 0's, for everybody."""
+        """As :meth:`.World.spread`."""
         box = [thing]
         self.dist.broadcast_object_list(box)
         return box[0]
@@ -177,8 +173,13 @@ class TorchWorld:
         self.dist.destroy_process_group()
 
 
-def fork_ranks(ranks: int, begin: Callable[[int], None]) -> dict[int, int]:
-    """Load torch, fork ranks that begin with their number, and return them by process id."""
+def herd(place: str, ranks: int, program: str = "") -> None:
+    """Fork the ranks.
+
+    Those of a job: write down how each of them ends. Those of a program: end with exit code 1 when
+    the first of them fails; the others are left to :func:`.launcher.run_program`, which ends all
+    processes below this one.
+    """
     import torch.distributed  # the costly part, once
 
     assert torch.distributed.is_available()
@@ -186,24 +187,34 @@ def fork_ranks(ranks: int, begin: Callable[[int], None]) -> dict[int, int]:
     for rank in range(ranks):
         pid = os.fork()
         if not pid:
-            begin(rank)
+            if program:
+                _run(program, place, rank)
+            else:
+                serve(place, partial(TorchWorld, folder=Path(place), rank=rank, ranks=ranks), rank)
             sys.stdout.flush()
             os._exit(0)
         pids[pid] = rank
-    return pids
-
-
-def herd(place: str, ranks: int) -> None:
-    """Fork the ranks, and write down how each of them ends."""
-    store = f"file://{Path(place)}/store"
-
-    def begin(rank: int) -> None:
-        serve(place, partial(TorchWorld, store=store, rank=rank, ranks=ranks), rank)
-
-    pids = fork_ranks(ranks, begin)
     end_with_owner(Path(place))
-    supervise(Path(place), pids)
+    if not program:
+        supervise(Path(place), pids)
+    while pids:
+        pid, status = os.wait()
+        del pids[pid]
+        if status:
+            sys.exit(1)
+
+
+def _run(program: str, place: str, rank: int) -> None:
+    """Run the module as rank ``rank``, with the arguments that a process of its own would have."""
+    os.environ[RANK] = str(rank)
+    sys.argv = [program, "torch", place]
+    try:
+        runpy.run_module(program, run_name="__main__")
+    except BaseException:
+        traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(1)
 
 
 if __name__ == "__main__":
-    herd(sys.argv[1], int(sys.argv[2]))
+    herd(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -17,8 +17,7 @@ from .report import shown
 if TYPE_CHECKING:
     from weft.synth.joint.times import CollectiveTimes
     from weft.synth.ordering.jobs import SharedJobs
-    from weft.synth.planning.alone import AloneBound
-    from weft.synth.planning.joint_plan import JointPlan
+    from weft.synth.planning.joint_plan import AloneBound, JointPlan
 
 MOST_NAMES = 6
 """Operations of a path that are named; of longer ones the middle is left out."""
@@ -36,11 +35,14 @@ def plan_text(plan: WorkloadPlan) -> str:
     """Return bound and time, those of other ways of sharing, classes, and the order."""
     name = plan.workload.name + (f" on {plan.machine}" if plan.machine else "")
     operations = count(len(plan.workload.operations), "operation")
+    quality = "proved best"
+    if not is_best(plan):
+        quality = f"at most {plan.us / float(plan.bound_us) - 1:.2%} above the bound"
     head = facts(
         [
             ("workload", f"{name}, {operations}"),
             ("bound", f"{microseconds(float(plan.bound_us))} µs: {certificate_text(plan.proof)}"),
-            ("plan", f"{microseconds(plan.us)} µs, {_quality(plan)}"),
+            ("plan", f"{microseconds(plan.us)} µs, {quality}"),
             ("fair sharing", _against(plan, plan.times.fair, FAIR)),
             ("one queue", _against(plan, plan.times.queue, QUEUE)),
             ("no overlap", _against(plan, plan.times.sequence, "one after another")),
@@ -86,12 +88,6 @@ def _numbered(name: str) -> tuple[str, int]:
     """Return ``tp`` and 3 of ``tp[3]``; another name with -1."""
     parts = _NUMBERED.fullmatch(name)
     return (name, -1) if parts is None else (parts[1], int(parts[2]))
-
-
-def _quality(plan: WorkloadPlan) -> str:
-    if is_best(plan):
-        return "proved best"
-    return f"at most {plan.us / float(plan.bound_us) - 1:.2%} above the bound"
 
 
 def is_best(plan: WorkloadPlan) -> bool:

@@ -128,7 +128,10 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
     for one in x.tuned:
         for at in [at for at, n in enumerate(one.grid) if not n & (n - 1)] or range(len(one.grid)):
             name = f"{one.name} at {format_bytes(one.grid[at])}"
-            plans[name] = _plan_row(one, one.pick(one.grid[at]))
+            plan = one.pick(one.grid[at])
+            files = dict.fromkeys(f"{a.format} {a.target}".strip() for a in plan.artefacts)
+            options = (f"{k} {v}" for k, v in sorted(plan.options.items()))
+            plans[name] = ", ".join([plan_words(one, plan), *options, *files])
             chosen[name], bound[name] = one.chosen_us[at], one.bound_us[at]
             starts[name] = one.start_at(at)
     facts: dict[str, Value] = {
@@ -144,13 +147,6 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
     }
     named: Sheets = {"facts": facts, "plans": plans, TIMES: chosen}
     return {**named, **_without(starts, chosen), "bound µs at size": bound}
-
-
-def _plan_row(one: Tuned, plan: TunedPlan) -> str:
-    files = dict.fromkeys(f"{a.format} {a.target}".strip() for a in plan.artefacts)
-    return ", ".join(
-        [plan_words(one, plan), *(f"{k} {v}" for k, v in sorted(plan.options.items())), *files]
-    )
 
 
 def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:

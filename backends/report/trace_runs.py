@@ -25,13 +25,13 @@ from weft.dsl.nouns.program import Instr, Op
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.occupancy import resource_name
-from weft.synth.time.movements import Movements
+from weft.synth.time.moves import Movements
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
 
 from ..formats.listings import instruction_text
-from ..ranks.recording import Call
+from ..ranks.job import Call
 from .trace import Mark, TraceFile, TraceTrack, lanes
 
 
@@ -204,7 +204,9 @@ _WORK = (Activity.SENDING, Activity.LOCAL)
 def add_program(trace: TraceFile, run: ProgramTimeline, group: str = "") -> None:
     """Add a timeline to a trace; ``group`` begins the names of its processes."""
     marks: dict[int, Mark] = {}
-    phases = _phases(run)
+    phases: dict[int, list[int]] = {}
+    for phase, one in enumerate(run.phase_of.tolist()):
+        phases.setdefault(one, []).append(phase)
     process = rank = -1
     for block in distinct_values(run.block).tolist():
         if run.table.program.block_rank[block] != rank:
@@ -218,7 +220,11 @@ def add_program(trace: TraceFile, run: ProgramTimeline, group: str = "") -> None
             trace.arrow(marks[sender], marks[receiver], "message")
     for before, after in run.waits.tolist():
         trace.arrow(marks[before], marks[after], "wait")
-    _add_gaps(trace, run, group)
+    if run.skipped:
+        place = trace.track(trace.process(f"{group}iterations"), "not drawn")
+        facts = {"operations not drawn, in all": run.skipped}
+        for start, end in run.skipped_us.tolist():
+            trace.slice(place, start, end, "iterations that repeat those before", "gap", facts)
 
 
 def _add_block(
@@ -244,22 +250,10 @@ def _add_block(
             if p != (working[-1] if working else -1):
                 trace.slice(place, *span, activity.words, "wait", _facts(run, one, code.code))
         done = run.done_us[one]
+        instruction = code.code[run.table.step_of(int(run.operation[one]))]
+        name = " ".join(instruction_text(instruction).split(" after ")[0].split())
         begin = run.phase_start_us[working[-1]] if working else done
-        marks[one] = trace.slice(
-            place, begin, done, _name(run, one, code.code), "operation", _facts(run, one, code.code)
-        )
-
-
-def _phases(run: ProgramTimeline) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for phase, one in enumerate(run.phase_of.tolist()):
-        found.setdefault(one, []).append(phase)
-    return found
-
-
-def _name(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> str:
-    instruction = code[run.table.step_of(int(run.operation[one]))]
-    return " ".join(instruction_text(instruction).split(" after ")[0].split())
+        marks[one] = trace.slice(place, begin, done, name, "operation", _facts(run, one, code.code))
 
 
 def _facts(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> dict[str, object]:
@@ -305,22 +299,6 @@ def _add_links(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
                     "arrives at µs": round(float(run.message_end_us[message]), 3),
                 },
             )
-
-
-def _add_gaps(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
-    """Add slices for skipped iterations, which repeat the ones before."""
-    if not run.skipped:
-        return
-    place = trace.track(trace.process(f"{group}iterations"), "not drawn")
-    for begin, end in run.skipped_us.tolist():
-        trace.slice(
-            place,
-            begin,
-            end,
-            "iterations that repeat those before",
-            "gap",
-            {"operations not drawn, in all": run.skipped},
-        )
 
 
 def add_measured(trace: TraceFile, call: Call) -> None:

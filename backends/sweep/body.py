@@ -21,7 +21,6 @@ from ..report.points import PointMetrics, best, point_json, standing
 from .question import problem_of
 
 if TYPE_CHECKING:
-    from weft.synth.base.engine import Outcome, Point
     from weft.synth.bounds import Bounds
 
 FUNCTION = f"{__name__}:solve"
@@ -57,7 +56,20 @@ def solve(data: dict[str, Any]) -> dict[str, Any]:
         why = "; ".join([*outcome.statements, *outcome.conflict])
         found = without_schedules(str(outcome.status), why)
         return found if outcome.status == "infeasible" else _blamed(problem, found)
-    return _told(problem, outcome)
+    points = outcome.points
+    if problem.objective is not Objective.FRONTIER:
+        points = (best(points, problem),)
+    bound = bounds(problem.topology, problem.collective)
+    told = [point_json(p, PointMetrics.of(p), None) for p in points]
+    return {
+        "status": str(outcome.status),
+        "why": "",
+        "statements": list(outcome.statements),
+        **standing(points, problem, bound),
+        "bound": _least(problem, bound),
+        "points": [{key: one[key] for key in one if key != "file"} for one in told],
+        "schedules": [dumps(p.schedule) for p in points],
+    }
 
 
 def without_schedules(status: str, why: str) -> dict[str, Any]:
@@ -79,7 +91,6 @@ def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
     any."""
     if problem.sketch is None:
         return found
-
     conflict = find_conflict(problem.topology, problem.collective, problem.sketch)
     if conflict is None:
         return found
@@ -87,31 +98,8 @@ def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
     return without_schedules("infeasible", "; ".join([conflict.why, *labels]))
 
 
-def _told(problem: Problem, outcome: Outcome) -> dict[str, Any]:
-
-    points = outcome.points
-    if problem.objective is not Objective.FRONTIER:
-        points = (best(points, problem),)
-    bound = bounds(problem.topology, problem.collective)
-    return {
-        "status": str(outcome.status),
-        "why": "",
-        "statements": list(outcome.statements),
-        **standing(points, problem, bound),
-        "bound": _least(problem, bound),
-        "points": [_point(p) for p in points],
-        "schedules": [dumps(p.schedule) for p in points],
-    }
-
-
-def _point(point: Point) -> dict[str, Any]:
-    told = point_json(point, PointMetrics.of(point), None)
-    return {key: value for key, value in told.items() if key != "file"}
-
-
 def _least(problem: Problem, bound: Bounds) -> float | None:
     """Return the bound in the unit of the value: µs (least), or GB/s (greatest)."""
-
     match problem.objective:
         case Objective.TIME:
             return number(lower_bound_us(bound, problem.bytes or 1))
@@ -131,7 +119,6 @@ def believable(data: dict[str, Any], result: dict[str, Any]) -> bool:
 
     Nothing else of it can be checked cheaply: bounds are trusted as they were stored.
     """
-
     problem = problem_of(data)
     asked = problem.collective
     if len(result["points"]) != len(result["schedules"]):

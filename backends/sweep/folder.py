@@ -85,14 +85,14 @@ class Folder:
 
 def manifest(code: str, rows: Iterable[dict[str, Any]]) -> str:
     """Return the text of ``sweep.json``, a line per job."""
-    lines = ",\n".join(f"  {_line(row)}" for row in rows)
+    texts = (
+        {k: json.dumps(row[k], ensure_ascii=False, sort_keys=True) for k in KEYS if k in row}
+        for row in rows
+    )
+    lines = ",\n".join(
+        "  {" + ", ".join(f'"{key}": {text}' for key, text in one.items()) + "}" for one in texts
+    )
     return f'{{"weft": "sweep", "schema": 1, "code": "{code}", "jobs": [\n{lines}\n]}}\n'
-
-
-def _line(row: dict[str, Any]) -> str:
-    """Return a row as text with its own keys in a fixed order, whatever its source."""
-    texts = {k: json.dumps(row[k], ensure_ascii=False, sort_keys=True) for k in KEYS if k in row}
-    return "{" + ", ".join(f'"{key}": {text}' for key, text in texts.items()) + "}"
 
 
 def row_of(
@@ -134,7 +134,16 @@ def opened(path: Path, keys: frozenset[str], *, force: bool) -> Iterator[Folder]
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
     try:
-        _lock(journal, path)
+        try:
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                "another process of `weft sweep` is writing to the folder",
+                where=str(path),
+                hint="wait for it, or name another folder",
+            ) from None
+        except OSError:  # a file system without locks
+            pass
         lines = list(_lines(path / JOURNAL))
         begun = [line.get("keys") for line in lines if line["event"] == "sweep"]
         if begun and begun[-1] != sorted(keys):
@@ -144,28 +153,19 @@ def opened(path: Path, keys: frozenset[str], *, force: bool) -> Iterator[Folder]
                     where=str(path),
                     hint="name another folder; -f replaces what it holds",
                 )
-            _clear(path, journal)
+            (path / MANIFEST).unlink(missing_ok=True)
+            for file in (path / SCHEDULES).glob("*.json"):
+                file.unlink()
+            os.ftruncate(journal, 0)
             lines, begun = [], []
         folder = Folder(path, journal, dict(_finished(path, lines)))
-        _end_line(path / JOURNAL, journal)
+        if (path / JOURNAL).read_bytes()[-1:] not in (b"", b"\n"):  # an incomplete last line
+            os.write(journal, b"\n")
         if not begun:
             folder.note("sweep", "", keys=sorted(keys))
         yield folder
     finally:
         os.close(journal)
-
-
-def _lock(journal: int, path: Path) -> None:
-    try:
-        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(
-            "another process of `weft sweep` is writing to the folder",
-            where=str(path),
-            hint="wait for it, or name another folder",
-        ) from None
-    except OSError:  # a file system without locks
-        pass
 
 
 def _require_ours(path: Path) -> None:
@@ -187,15 +187,6 @@ def _require_ours(path: Path) -> None:
         )
 
 
-def _clear(path: Path, journal: int) -> None:
-    """Remove the files of another sweep."""
-    with contextlib.suppress(FileNotFoundError):
-        (path / MANIFEST).unlink()
-    for file in (path / SCHEDULES).glob("*.json"):
-        file.unlink()
-    os.ftruncate(journal, 0)
-
-
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a journal; an incomplete last line, and any that is none, is skipped."""
     for text in read_bytes(path).splitlines():
@@ -205,27 +196,15 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield line
 
 
-def _end_line(path: Path, journal: int) -> None:
-    """End an incomplete last line, so that new lines start behind it."""
-    if path.read_bytes()[-1:] not in (b"", b"\n"):
-        os.write(journal, b"\n")
-
-
 def _finished(path: Path, lines: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows that this user wrote, and whose files are all there and unchanged."""
     for line in lines:
         key, row, files = (line.get(name, {}) for name in ("key", "row", "files"))
         if line["event"] != "ended" or not is_sealed([key, row, files], line.get("seal")):
             continue  # without an answer, or another's words, of any type
-        if all(_is(path / name, digest) for name, digest in files.items()):
-            yield key, row
-
-
-def _is(file: Path, digest: str) -> bool:
-    try:
-        return _digest(file.read_bytes()) == digest
-    except OSError:
-        return False
+        with contextlib.suppress(OSError):
+            if all(_digest((path / x).read_bytes()) == digest for x, digest in files.items()):
+                yield key, row
 
 
 def _digest(content: bytes) -> str:

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from ..jobs.answer import Ending, JobResult
 from ..jobs.executor import Event, Executor, JobHandle, ends
-from ..jobs.job import Job
+from ..jobs.job import Ending, Job, JobResult
 from .body import FUNCTION, believable, without_schedules
 from .cache import Cache
 from .folder import Folder, row_of
@@ -139,7 +138,6 @@ class _SweepState:
         questions: dict[str, SweepQuestion],
         deadline: float,
     ) -> None:
-        """Run jobs, and store their answers as they come."""
         keys = list(questions)
         handles: list[JobHandle] = []
         for key, question in questions.items():

@@ -22,7 +22,7 @@ from ..formats.p2p.compile import compile_script
 from ..formats.p2p.data import type_named, units_of
 from ..formats.p2p.emit import function_of
 from ..ranks.bench.job import Bench, Contestant
-from ..ranks.bench.results import entries as results
+from ..ranks.bench.job import entries as results
 from ..ranks.launcher import run_program
 from .effort import EFFORT
 from .timing import RaceEntry, Runner, spaced

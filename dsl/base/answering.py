@@ -1,8 +1,8 @@
 """Process that answers questions: started with the first, kept for the next, killed and replaced.
 
 Jobs and solvers run in such processes: native code can neither be interrupted nor kept from
-aborting. Questions and answers are JSON values (:mod:`.frames`); between a question and its answer
-the process may send further values. It ends with its owner: the pipe that it listens to closes.
+aborting. Questions and answers are JSON values; between a question and its answer the process
+may send what it has ``found``. It ends with its owner: the pipe that it listens to closes.
 Its owner never waits for it blindly: whether it writes or reads, it polls a request to stop, and
 sees that the process has died, was stopped, or hangs.
 """
@@ -10,6 +10,7 @@ sees that the process has died, was stopped, or hangs.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import select
@@ -20,7 +21,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from . import frames
 from .deadline import Deadline
 from .liveness import Watch
 from .processes import Command, Process, end, end_tree, last_line, python, signal_name, start
@@ -68,7 +68,7 @@ class AnsweringProcess:
         self._idle = idle
         self.environment = dict.fromkeys(_THREADS, str(threads)) | dict(environment or {})
         self._process: Process | None = None
-        self._reader = frames.FrameReader()
+        self._reader = FrameReader()
         self._errors: BinaryIO | None = None
         self.hello: Any = None
 
@@ -104,6 +104,34 @@ class AnsweringProcess:
         return True
 
     def ask(
+        self,
+        question: Any,
+        until: Deadline | None = None,
+        stopped: Callable[[], bool] = never,
+        heard: Say | None = None,
+    ) -> Any:
+        """Return the answer to a question; None at the deadline or once ``stopped``.
+
+        ``heard`` gets what the process has ``found`` on the way. Without an answer the process is
+        killed.
+
+        Raises:
+            Lost: the process died, was stopped, or hangs.
+        """
+        try:
+            if self.send(question, until, stopped):
+                while (value := self.listen(until, stopped)) is not None:
+                    if "found" not in value:
+                        return value
+                    if heard is not None:
+                        heard(value["found"])
+        except BaseException:
+            self.kill()
+            raise
+        self.kill()
+        return None
+
+    def send(
         self, question: Any, until: Deadline | None = None, stopped: Callable[[], bool] = never
     ) -> bool:
         """Send a question; False if the deadline came, or it was ``stopped``, before it was sent.
@@ -116,11 +144,8 @@ class AnsweringProcess:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        pipe, rest, watch = (
-            process.stdin.fileno(),
-            memoryview(frames.frame(question)),
-            self._watch(),
-        )
+        pipe, rest = process.stdin.fileno(), memoryview(frame(question))
+        watch = Watch(idle=self._idle)
         while rest:
             if stopped() or (until is not None and until.over()):
                 return False
@@ -144,7 +169,7 @@ class AnsweringProcess:
         process = self._process
         assert process is not None
         assert process.stdout is not None
-        pipe, watch = process.stdout.fileno(), self._watch()
+        pipe, watch = process.stdout.fileno(), Watch(idle=self._idle)
         while not stopped() and (until is None or not until.over()):
             if (value := self._reader.value()) is not None:
                 return value[0]
@@ -170,7 +195,7 @@ class AnsweringProcess:
 
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile(prefix="weft-job-")
-        self._reader = frames.FrameReader()
+        self._reader = FrameReader()
         # A fixed seed of hashes: no answer may hang on the order of a set.
         surroundings = {"PYTHONHASHSEED": "0", **self.environment}
         command = Command(python("-c", self._code).words, surroundings)
@@ -178,9 +203,6 @@ class AnsweringProcess:
         self._process = start(command, stdin=pipe, stdout=pipe, stderr=self._errors)
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
-
-    def _watch(self) -> Watch:
-        return Watch(idle=self._idle)
 
     def _how(self, process: Process) -> str:
         """Return a text on how a process ended by itself, and the end of its output."""
@@ -192,14 +214,12 @@ class AnsweringProcess:
             how = f"killed by signal {-code} {signal_name(-code)}".rstrip()
         else:
             how = f"exit code {code}"
-        return f"{how}: {last}" if (last := self._last_words()) else how
-
-    def _last_words(self) -> str:
         if self._errors is None:
-            return ""
+            return how
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - 2000))
-        return last_line(self._errors.read().decode(errors="replace"))
+        last = last_line(self._errors.read().decode(errors="replace"))
+        return f"{how}: {last}" if last else how
 
 
 def _require_alive(process: Process, watch: Watch) -> None:
@@ -213,12 +233,19 @@ def serve(hello: Any, answer: Callable[[Any, Say], None]) -> None:
 
     Returns after :data:`IDLE` seconds without a question.
     """
-    asked, said = _pipes()
+    # Private copies of stdin and stdout, which no process that is started from here inherits; all
+    # prints, also of a solver's native code, go to stderr.
+    asked, said = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
     wanted: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(asked, wanted), daemon=True).start()
 
     def say(value: Any) -> None:
-        frames.write(said, value)
+        write(said, value)
 
     say(hello)
     while True:
@@ -229,23 +256,55 @@ def serve(hello: Any, answer: Callable[[Any, Say], None]) -> None:
         answer(question, say)
 
 
-def _pipes() -> tuple[int, int]:
-    """Return private copies of stdin and stdout; all prints, also of a solver's native code, go to
-    stderr, and no process that is started from here inherits the copies."""
-    asked, said = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return asked, said
-
-
 def _listen(asked: int, wanted: queue.SimpleQueue[Any]) -> None:
     """Put questions into the queue; when the owner closes the pipe, end this process tree."""
-    reader = frames.FrameReader()
+    reader = FrameReader()
     while part := os.read(asked, 1 << 16):
         reader.feed(part)
         while (value := reader.value()) is not None:
             wanted.put(value[0])
     end_tree(os.getpid())
+
+
+# --- JSON values over a pipe, each behind its length: eight bytes, most significant first ---------
+
+_HEAD = 8
+
+
+def frame(value: Any) -> bytes:
+    """Return a value as it is sent."""
+    body = json.dumps(value, allow_nan=False).encode()
+    return len(body).to_bytes(_HEAD, "big") + body
+
+
+def write(pipe: int, value: Any) -> None:
+    """Send a value.
+
+    Raises:
+        BrokenPipeError: the other end is closed.
+    """
+    rest = memoryview(frame(value))
+    while rest:
+        rest = rest[os.write(pipe, rest) :]
+
+
+class FrameReader:
+    """Puts values together from whatever part of them has come."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, part: bytes) -> None:
+        """More bytes of the stream."""
+        self._held += part
+
+    def value(self) -> tuple[Any] | None:
+        """Return the next whole value, alone in a tuple; None if it has not all come."""
+        if len(self._held) < _HEAD:
+            return None
+        end = _HEAD + int.from_bytes(self._held[:_HEAD], "big")
+        if len(self._held) < end:
+            return None
+        found = json.loads(bytes(self._held[_HEAD:end]))
+        del self._held[:end]
+        return (found,)

@@ -206,7 +206,9 @@ def descendants(root: int) -> list[int]:
 def _parents() -> list[tuple[int, int]]:
     """Every process here and its parent."""
     if not Path("/proc/self/stat").exists():
-        return _parents_by_ps()
+        command = ["ps", "-A", "-o", "pid=,ppid="]
+        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return [(int(line.split()[0]), int(line.split()[1])) for line in told.splitlines()]
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdecimal():
@@ -215,14 +217,6 @@ def _parents() -> list[tuple[int, int]]:
                 state = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 found.append((int(place.name), int(state[1])))
     return found
-
-
-def _parents_by_ps() -> list[tuple[int, int]]:
-    """As :func:`_parents`, where the system has no ``/proc``."""
-    lines = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False
-    ).stdout.splitlines()
-    return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
 
 
 def _signal(pid: int, number: signal.Signals, but: int = 0) -> None:

@@ -162,8 +162,8 @@ def protocol_of(name: str) -> Protocol:
 
 OPS = tuple(Op)
 BUFFERS = tuple(Buffer)
-OP_NUMBER = {op: i for i, op in enumerate(OPS)}
-BUFFER_NUMBER = {buffer: i for i, buffer in enumerate(BUFFERS)}
+OP_NUMBER: Mapping[str, int] = {op: i for i, op in enumerate(OPS)}
+BUFFER_NUMBER: Mapping[str, int] = {buffer: i for i, buffer in enumerate(BUFFERS)}
 SENDS = np.array([op.sends for op in OPS])
 RECEIVES = np.array([op.receives for op in OPS])
 READS_SRC = np.array([op.reads_src for op in OPS])
@@ -425,13 +425,8 @@ class Program(Code, eq=False, kw_only=True):
     def ranks(self) -> tuple[RankProgram, ...]:
         """Views of all ranks."""
         instrs, at = self.instrs, self.block_start.tolist()
-        heads = zip(
-            self.block_channel.tolist(),
-            map(_peer, self.block_send.tolist()),
-            map(_peer, self.block_recv.tolist()),
-            strict=True,
-        )
-        blocks = [Block(*head, tuple(instrs[at[b] : at[b + 1]])) for b, head in enumerate(heads)]
+        heads = enumerate(_heads(self))
+        blocks = [Block(*head, tuple(instrs[at[b] : at[b + 1]])) for b, head in heads]
         first = self.first_block.tolist()
         return tuple(
             RankProgram(tuple(blocks[first[r] : first[r + 1]]), *chunks)
@@ -474,8 +469,12 @@ class Program(Code, eq=False, kw_only=True):
 _INSTRUCTION = ("op", "src_buffer", "src_offset", "dst_buffer", "dst_offset", "count")
 
 
-def _peer(number: int) -> int | None:
-    return None if number == NOBODY else number
+def _heads(program: Program) -> Iterator[tuple[int, int | None, int | None]]:
+    """Return channel, send peer and receive peer of each block."""
+    columns = (program.block_channel, program.block_send, program.block_recv)
+    for channel, *peers in zip(*(column.tolist() for column in columns), strict=True):
+        send, recv = (None if peer == NOBODY else peer for peer in peers)
+        yield channel, send, recv
 
 
 def table(rows: Sequence[Sequence[int]], width: int) -> list[Ints]:
@@ -567,16 +566,10 @@ def _dump_ranks(program: Program) -> list[dict[str, Any]]:
         [ops[op], buffers[src], at, buffers[dst], to, count, waits[begin[i] : begin[i + 1]]]
         for i, (op, src, at, dst, to, count) in enumerate(zip(*parts, strict=True))
     ]
-    heads = zip(
-        program.block_channel.tolist(),
-        map(_peer, program.block_send.tolist()),
-        map(_peer, program.block_recv.tolist()),
-        strict=True,
-    )
     start = program.block_start.tolist()
     blocks = [
         {"channel": channel, "send": send, "recv": recv, "code": rows[start[b] : start[b + 1]]}
-        for b, (channel, send, recv) in enumerate(heads)
+        for b, (channel, send, recv) in enumerate(_heads(program))
     ]
     first, sizes = program.first_block.tolist(), program.chunks.tolist()
     return [
@@ -656,9 +649,9 @@ class _FileRows:
             )
         op, src, src_at, dst, dst_at, count, waits = row
         for name, known, noun in (
-            (op, _OP_NAMES, "operation"),
-            (src, _BUFFER_NAMES, "buffer"),
-            (dst, _BUFFER_NAMES, "buffer"),
+            (op, OP_NUMBER, "operation"),
+            (src, BUFFER_NUMBER, "buffer"),
+            (dst, BUFFER_NUMBER, "buffer"),
         ):
             if name not in known:
                 raise UnknownName(noun, name, known, where=where)
@@ -667,10 +660,10 @@ class _FileRows:
                 raise BadFile("a wait is [block, instruction]", where=where)
         self.rows.append(
             (
-                _OP_NAMES[op],
-                _BUFFER_NAMES[src],
+                OP_NUMBER[op],
+                BUFFER_NUMBER[src],
                 _in_range(src_at, "the offset", where),
-                _BUFFER_NAMES[dst],
+                BUFFER_NUMBER[dst],
                 _in_range(dst_at, "the offset", where),
                 _in_range(count, "the count", where),
             )
@@ -678,10 +671,6 @@ class _FileRows:
         self.waits.append(
             [(_in_range(b, "a wait", where), _in_range(i, "a wait", where)) for b, i in waits]
         )
-
-
-_OP_NAMES: Mapping[str, int] = {str(op): i for op, i in OP_NUMBER.items()}
-_BUFFER_NAMES: Mapping[str, int] = {str(buffer): i for buffer, i in BUFFER_NUMBER.items()}
 
 
 def _number(fields: Fields, key: str, where: str) -> int:

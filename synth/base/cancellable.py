@@ -20,7 +20,7 @@ from weft.dsl.base.compile_time import COMPILE_TIME
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.liveness import running_below, vitals
 
-from .engine import Budget, Observer, Point
+from .engine import Budget, Forwarding, Observer
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def cpu_seconds() -> float:
 
 
 @dataclass(slots=True)
-class CutOff:
+class CutOff(Forwarding):
     """Observer that requests a stop once the search has taken some CPU seconds.
 
     Compiling kernels does not count. ``fired`` is True once the limit was reached; ``used``: CPU
@@ -65,14 +65,6 @@ class CutOff:
         if not COMPILE_TIME.running:
             self._used = cpu_seconds() - COMPILE_TIME.seconds - self.started
         return self._used
-
-    def stage(self, name: str) -> None:
-        """Pass it on."""
-        self.inner.stage(name)
-
-    def incumbent(self, point: Point) -> None:
-        """Pass it on."""
-        self.inner.incumbent(point)
 
     def cancelled(self) -> bool:
         """Return True after the cut-off, or where the inner one asks to stop."""

@@ -87,6 +87,25 @@ class Observer(Protocol):
         ...
 
 
+class Forwarding:
+    """An observer that passes everything on to ``inner``; others change a part of that."""
+
+    __slots__ = ()
+    inner: Observer
+
+    def stage(self, name: str) -> None:
+        """Pass it on."""
+        self.inner.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        """Pass it on."""
+        self.inner.incumbent(point)
+
+    def cancelled(self) -> bool:
+        """Pass it on."""
+        return self.inner.cancelled()
+
+
 class Silent:
     """An observer that ignores all progress and never requests a stop."""
 

@@ -7,7 +7,7 @@ beside the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from weft.dsl.base.lazy_dataclass import dataclass
 
@@ -70,31 +70,30 @@ class Meter:
 
     def stop_asked(self) -> bool:
         """Return True if this search, or one around it, is to end in any case."""
+        return any(meter.stopped() for meter in self._around())
+
+    def _around(self) -> Iterator[Meter]:
+        """Yield this search and those around it."""
         meter: Meter | None = self
         while meter is not None:
-            if meter.stopped():
-                return True
+            yield meter
             meter = meter.outer
-        return False
 
     def tell(self, remark: str) -> None:
         """Tell those who watch the search."""
-        meter: Meter | None = self
-        while meter is not None:
-            if meter.told is not None:
-                meter.told(remark)
-                return
-            meter = meter.outer
+        told = next((meter.told for meter in self._around() if meter.told is not None), None)
+        if told is not None:
+            told(remark)
 
     def cut_short(self) -> None:
         """Record that work was left undone for want of budget, here and in the searches around.
 
         What a trial leaves undone is for the search around it to decide.
         """
-        meter: Meter | None = self
-        while meter is not None:
+        for meter in self._around():
             meter.cut = True
-            meter = None if meter.trial else meter.outer
+            if meter.trial:
+                return
 
     def part(self, share: float) -> Meter:
         """Return a meter for a part of the work that is left."""

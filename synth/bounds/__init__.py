@@ -18,9 +18,10 @@ T >= 0.75·M / (50 GB/s), that is 15 ps per byte of M
 
 from __future__ import annotations
 
-from .bounds import ROOTED, BandwidthBound, Bounds, binding, bounds, lower_bound_us
+from .bounds import ROOTED, Bounds, binding, bounds, lower_bound_us
 from .composite import Composite
 from .trees import tree_prices
+from .words import BandwidthBound
 
 __all__ = [
     "ROOTED",

@@ -152,7 +152,7 @@ def fewest_steps(topology: Topology, collective: Collective) -> int:
         BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
     """
     _require_same_ranks(topology, collective)
-    question = _Question.of(topology, collective, BOUND_EFFORT)
+    question = _BoundQuestion.of(topology, collective, BOUND_EFFORT)
     needs = distance.required_matrix(question.collective, question.demand)
     path = distance.step_path(topology, needs, question.speakers)
     return 0 if path is None else int(path.length)
@@ -184,7 +184,7 @@ def bounds(
         BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
     """
     _require_same_ranks(topology, collective)
-    question = _Question.of(topology, collective, effort)
+    question = _BoundQuestion.of(topology, collective, effort)
     collective, speakers = question.collective, question.speakers
     needs = distance.required_matrix(collective, question.demand)
     latency = distance.latency_path(topology, needs, speakers)
@@ -225,7 +225,7 @@ def bandwidth_bound(
     topology: Topology, collective: Collective, effort: BoundEffort = BOUND_EFFORT
 ) -> BandwidthBound:
     """Return the bandwidth bound of a collective in one size of chunks, and no other."""
-    return _Question.of(topology, collective, effort).bandwidth()
+    return _BoundQuestion.of(topology, collective, effort).bandwidth()
 
 
 _NOTHING = BandwidthBound(
@@ -235,7 +235,7 @@ EDMONDS = "attained by packing trees (Edmonds 1973)"
 
 
 @dataclass(frozen=True, eq=False)
-class _Question:
+class _BoundQuestion:
     """A collective in one size of chunks on a machine.
 
     ``demand``: that of a copying or reducing collective; ``speakers``: a rank of every orbit;
@@ -249,10 +249,10 @@ class _Question:
     effort: BoundEffort
 
     @staticmethod
-    def of(topology: Topology, collective: Collective, effort: BoundEffort) -> _Question:
+    def of(topology: Topology, collective: Collective, effort: BoundEffort) -> _BoundQuestion:
         plain = collective.plain() if collective.sizes else collective
         speakers = representatives(topology, effort.few_ranks)
-        return _Question(topology, plain, copying_demand(plain), speakers, effort)
+        return _BoundQuestion(topology, plain, copying_demand(plain), speakers, effort)
 
     @property
     def of_message(self) -> int:

@@ -23,7 +23,8 @@ from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
-from .bounds import BandwidthBound, bandwidth_bound, bounds, lower_bound_us
+from .bounds import bandwidth_bound, bounds, lower_bound_us
+from .words import BandwidthBound
 
 NIC, PORT, CABLE, SHARED = "NICs", "ports of GPUs", "cables between switches", "shared resources"
 

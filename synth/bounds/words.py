@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, rounded
@@ -12,9 +12,6 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-
-if TYPE_CHECKING:
-    from .cut import Crossing
 
 _SHOWN = 24
 
@@ -75,8 +72,8 @@ def chunk_words(chunks: int, message_chunks: int) -> str:
     return f"{count(chunks, 'chunk')} (M is {message_chunks})"
 
 
-def capacity_words(topology: Topology, crossing: Crossing) -> str:
-    """The links that must be used and what they carry: ``6 links, 4·25 + 2·50 = 200 GB/s``."""
+def capacity_words(topology: Topology, crossing: Any) -> str:
+    """Links of a :class:`.cut.Crossing` and their load: ``6 links, 4·25 + 2·50 = 200 GB/s``."""
     bandwidth = topology.capacities()
     groups: dict[tuple[Fraction, Fraction], int] = {}
     for row, times in crossing.cover:

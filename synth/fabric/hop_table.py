@@ -86,28 +86,14 @@ def hop_table_of(topology: Topology, chunk_bytes: Fraction) -> HopTable:
         routes = [hop.route for hop in find_hops(topology, routes_per_pair=ROUTES).hops]
     fabric = fabric_of(topology)
     times = [chunk_bytes * slow for slow in fabric.us_per_byte]
-    unit = ticks_per_us(times, fabric.latency)
-    return _tables(
-        topology,
-        routes,
-        [_up(t, unit) for t in times],
-        [_up(a, unit) for a in fabric.latency],
-        unit,
-    )
-
-
-def ticks_per_us(times: Sequence[Fraction], alphas: Sequence[Fraction]) -> int:
-    """Ticks per µs such that all times are integers, or nearly."""
-    unit = 1
-    for value in {*times, *alphas}:
+    unit = 1  # ticks per µs such that all times are integers, or nearly
+    for value in {*times, *fabric.latency}:
         unit = math.lcm(unit, value.denominator)
         if unit > FINEST:
-            return max(1, math.ceil((1 << 20) / min(times)))
-    return unit
-
-
-def _up(value: Fraction, unit: int) -> int:
-    return math.ceil(value * unit)
+            unit = max(1, math.ceil((1 << 20) / min(times)))
+            break
+    ticks, alphas = ([math.ceil(x * unit) for x in some] for some in (times, fabric.latency))
+    return _tables(topology, routes, ticks, alphas, unit)
 
 
 def _tables(

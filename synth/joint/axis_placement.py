@@ -164,11 +164,7 @@ def rank_order(matrix: Matrix, gpus: Sequence[int]) -> tuple[int, ...]:
     return tuple(order.ravel().tolist())
 
 
-def ranked_placements(
-    topology: Topology,
-    workload: Workload,
-    axes: Axes,
-) -> PlacementRanking:
+def ranked_placements(topology: Topology, workload: Workload, axes: Axes) -> PlacementRanking:
     """Return all placements of a workload's ranks, ranked by the joint bound.
 
     Of one host whose GPUs are not alike these are the orders of its GPUs, else matrices.
@@ -215,10 +211,7 @@ def _ranking(
     """Return placements with their times in order; ``whole``: there are no others."""
     working = [one.us for one in scored if one.us is not None]
     if not working:
-        raise UserError(
-            "in no placement all groups reach their ranks",
-            hint=RELAYS_HINT,
-        )
+        raise UserError("in no placement all groups reach their ranks", hint=RELAYS_HINT)
     ranked = sorted(scored, key=lambda one: (one.us is None, one.us or Fraction(0), one.matrix))
     worst = max(working) if whole else None
     return PlacementRanking(
@@ -242,7 +235,11 @@ def _ranked_orders(
     those that a symmetry of the machine maps to each other. The largest time of one kind alone is
     a lower bound on that of all; placements are solved from the lowest on, until it ends them.
     """
-    kinds = _kinds_of(workload)
+    alike: dict[object, list[WorkloadOperation]] = {}  # those that differ in their ranks only
+    for one in (x for x in workload.operations if x.needs_machine):
+        key = (one.kind, one.bytes, one.matrix, one.shards, one.relays, len(one.group))
+        alike.setdefault(key, []).append(one)
+    kinds = list(alike.values())
     every = np.array(list(permutations(range(topology.ranks))), np.int64)
     keys, first, place = np.unique(
         np.hstack([_codes(one, every) for one in kinds]),
@@ -288,16 +285,6 @@ def _ranked_orders(
     usual = solved[default].us
     rows = tuple(solved.values())
     return _ranking(axes, levels, rows, usual, whole=left is None, notes=(note,))
-
-
-def _kinds_of(workload: Workload) -> list[list[WorkloadOperation]]:
-    """Return the operations that differ in their ranks only, together."""
-    found: dict[object, list[WorkloadOperation]] = {}
-    for one in workload.operations:
-        if one.needs_machine:
-            key = (one.kind, one.bytes, one.matrix, one.shards, one.relays, len(one.group))
-            found.setdefault(key, []).append(one)
-    return list(found.values())
 
 
 def _codes(kind: Sequence[WorkloadOperation], orders: Ints) -> Ints:

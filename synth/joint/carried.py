@@ -81,7 +81,6 @@ def whole_piece(
 
 
 def _columns(hops: Iterator[tuple[int, Hop]]) -> tuple[Ints, ...]:
-    """Return chunk, src, dst, step, reduce, route lengths and links."""
     rows = [(chunk, *hop[:4], len(hop[4]), hop[4]) for chunk, hop in hops]
     if not rows:
         return tuple(np.zeros(0, np.int64) for _ in range(7))
@@ -89,12 +88,6 @@ def _columns(hops: Iterator[tuple[int, Hop]]) -> tuple[Ints, ...]:
         *(np.array(x) for x in zip(*(row[:6] for row in rows), strict=True)),
         np.array([i for row in rows for i in row[6]]),
     )
-
-
-def hops_of_route(topology: Topology, route: Sequence[int]) -> Iterator[Hop]:
-    """Yield the hops of a route: it stops at each GPU on its way."""
-    for step, (u, v, links) in enumerate(cut_at_gpus(topology, route)):
-        yield u, v, step, False, links
 
 
 def cut_at_gpus(

@@ -120,9 +120,10 @@ def demand_of(one: WorkloadOperation, ranks: int, idle: Sequence[int] = ()) -> C
 
 
 def _parts(one: WorkloadOperation) -> Iterable[Part]:
-    """Yield the parts of an operation that are not empty."""
     group, n = one.group, max(1, len(one.group))
     whole, share = Fraction(one.bytes), Fraction(one.bytes, n)
+    root = (*group, -1)[0] if one.root is None else one.root
+    others = tuple(v for v in group if v != root)
     if one.kind == WorkKind.MULTICAST:
         pieces: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         for piece in one.deliveries:
@@ -144,21 +145,7 @@ def _parts(one: WorkloadOperation) -> Iterable[Part]:
     elif one.kind in (WorkKind.TRANSFER, Kind.ALLTONEXT):
         for source, target in pairwise(group):
             yield FlowPart(source, (target,), (whole,))
-    else:
-        yield from _standard(one, group, whole, share)
-
-
-def shard_key(one: Shard) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return its holders and those that lack it: shards alike in these are one part."""
-    return tuple(sorted(one.holders)), tuple(sorted(set(one.receivers) - set(one.holders)))
-
-
-def _standard(
-    one: WorkloadOperation, group: tuple[int, ...], whole: Fraction, share: Fraction
-) -> Iterable[Part]:
-    root = group[0] if one.root is None else one.root
-    others = tuple(v for v in group if v != root)
-    if one.kind in (Kind.BROADCAST, Kind.REDUCE):
+    elif one.kind in (Kind.BROADCAST, Kind.REDUCE):
         yield TreePart((root,), others, whole, one.kind == Kind.REDUCE)
     elif one.kind == Kind.SCATTER:
         yield FlowPart(root, others, (share,))
@@ -172,3 +159,8 @@ def _standard(
         for v in group:
             rest = tuple(w for w in group if w != v)
             yield TreePart((v,), rest, share, one.kind == Kind.REDUCE_SCATTER)
+
+
+def shard_key(one: Shard) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return its holders and those that lack it: shards alike in these are one part."""
+    return tuple(sorted(one.holders)), tuple(sorted(set(one.receivers) - set(one.holders)))

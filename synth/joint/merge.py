@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
@@ -24,7 +24,113 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import DEMANDS, WorkloadOperation
 
 from ..judge.merged import part_collective
-from .partition import share_of
+
+
+@dataclass(frozen=True, eq=False)
+class MachineShare:
+    """A part of a machine.
+
+    Attributes:
+        topology: the part, its ranks numbered 0, 1, ….
+        ranks, links: the machine's rank and link of each of its own.
+    """
+
+    topology: Topology
+    ranks: tuple[int, ...]
+    links: tuple[int, ...]
+
+
+def share_of(
+    topology: Topology, ranks: Sequence[int], share: Floats | None = None, unused: float = 1e-7
+) -> MachineShare:
+    """Return the machine that some ranks see: they, and all that does not store.
+
+    ``share``: of every resource (links, then shared ones), 0 to 1; None: all of everything. What
+    has at most ``unused`` is left out.
+    """
+    kept = (*ranks, *range(topology.ranks, len(topology.nodes)))
+    inside = set(kept)
+    links = tuple(
+        i
+        for i, x in enumerate(topology.links)
+        if x.src in inside and x.dst in inside and (share is None or share[i] > unused)
+    )
+    place = {node: i for i, node in enumerate(kept)}
+    number = {old: new for new, old in enumerate(links)}
+
+    def part(row: int) -> float:
+        return 1.0 if share is None else float(share[row])
+
+    resources = []
+    for row, one in topology.shared_rows():
+        members = tuple(number[i] for i in one.links if i in number)
+        if members and part(row) > unused:
+            width = _shared(one.bandwidth, part(row))
+            resources.append(replace(one, links=members, bandwidth=width))
+    machine = Topology(
+        topology.name,
+        tuple(topology.nodes[i] for i in kept),
+        tuple(
+            replace(
+                topology.links[i],
+                src=place[topology.links[i].src],
+                dst=place[topology.links[i].dst],
+                bandwidth=_shared(topology.links[i].bandwidth, part(i)),
+            )
+            for i in links
+        ),
+        tuple(resources),
+        notes=topology.notes,
+        timing=topology.timing,
+        host_names=topology.host_names,
+    )
+    return MachineShare(machine, tuple(ranks), links)
+
+
+def nameless(topology: Topology) -> Topology:
+    """Return a machine without names, and without nodes that have no link: equal for alike parts.
+
+    Ranks and links keep their numbers, hosts are numbered as they come.
+    """
+    linked = {v for one in topology.links for v in (one.src, one.dst)}
+    kept = [v for v in range(len(topology.nodes)) if v < topology.ranks or v in linked]
+    place = {old: new for new, old in enumerate(kept)}
+    hosts: dict[int | None, int | None] = {None: None}
+    for old in kept:
+        hosts.setdefault(topology.nodes[old].host, len(hosts) - 1)
+    return Topology(
+        topology.name,
+        tuple(
+            replace(topology.nodes[old], name=f"n{new}", host=hosts[topology.nodes[old].host])
+            for new, old in enumerate(kept)
+        ),
+        tuple(replace(one, src=place[one.src], dst=place[one.dst]) for one in topology.links),
+        tuple(
+            replace(one, name=f"r{i}")
+            for i, one in zip(range(len(topology.resources)), topology.resources, strict=True)
+        ),
+        timing=topology.timing,
+    )
+
+
+def _shared(width: Fraction, part: float, grid: int = 1 << 20) -> Fraction:
+    """Return a share of a bandwidth; a simple fraction where the share is near one."""
+    if part >= 1 - 1e-7:
+        return width
+    simple = Fraction(part).limit_denominator(64)
+    if abs(float(simple) - part) < 1e-6:
+        return width * simple
+    return width * Fraction(max(1, round(part * grid)), grid)
+
+
+def shares(loads: Floats) -> Floats:
+    """Return the share of each demand in every resource; shape of ``loads`` (demands, resources).
+
+    What nobody loads is everybody's.
+    """
+    total = loads.sum(axis=0)
+    found: Floats = np.divide(loads, total, out=np.zeros_like(loads), where=total > 0)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +157,7 @@ class MergePiece:
 
 
 def merged(
-    topology: Topology,
-    pieces: Sequence[MergePiece],
-    *,
-    priorities: Sequence[int] | None = None,
+    topology: Topology, pieces: Sequence[MergePiece], *, priorities: Sequence[int] | None = None
 ) -> Schedule:
     """Return one schedule of all pieces; with ``priorities`` pieces of a smaller one go first.
 
@@ -113,14 +216,13 @@ def rounded_up(pieces: Sequence[MergePiece]) -> list[MergePiece]:
     multiple = 1 << (wanted.bit_length() - 1)
     if fixed:
         multiple = math.gcd(multiple, _common(fixed).numerator)
-    return [
-        piece if piece.operation.kind in DEMANDS else _larger(piece, multiple) for piece in pieces
-    ]
-
-
-def _larger(piece: MergePiece, multiple: int) -> MergePiece:
-    grain = math.ceil(piece.grain / multiple) * multiple
-    return replace(piece, bytes=grain * piece.schedule.collective.message_chunks)
+    found = []
+    for piece in pieces:
+        if piece.operation.kind not in DEMANDS:
+            grain = math.ceil(piece.grain / multiple) * multiple
+            piece = replace(piece, bytes=grain * piece.schedule.collective.message_chunks)
+        found.append(piece)
+    return found
 
 
 def _order(pieces: Sequence[MergePiece], priorities: Sequence[int] | None) -> Ints | None:
@@ -138,7 +240,6 @@ def _order(pieces: Sequence[MergePiece], priorities: Sequence[int] | None) -> In
 
 
 def _common(grains: Sequence[Fraction]) -> Fraction:
-    """Return the largest size that divides all."""
     below = math.lcm(*(grain.denominator for grain in grains))
     return Fraction(math.gcd(*(int(grain * below) for grain in grains)), below)
 
@@ -197,7 +298,6 @@ def _collective(
 
 
 def _columns(pieces: Sequence[MergePiece], first: Sequence[int]) -> list[Ints]:
-    """Return chunk, src, dst, step, reduce, route lengths and links of all transfers."""
     table: list[list[Ints]] = [[] for _ in range(7)]
     for piece, begin in zip(pieces, first, strict=False):
         one, ranks = piece.schedule, np.array(piece.ranks)

@@ -19,9 +19,73 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from ..base.effort import Effort, setting
 from ..fabric.fabric import Fabric
 from ..prices.arborescence import tree_costs
+from ..steiner.graph import least_parents
 from .demands import CollectiveDemand, FlowPart, SumPart, TreePart
-from .routes import PricedRoutes, cheapest_tree
-from .steiner import SteinerTable, steiner
+from .routes import PricedRoutes
+
+
+@dataclass(frozen=True, eq=False)
+class SteinerTable:
+    """Costs of trees from every vertex to every subset of some receivers.
+
+    Attributes:
+        receivers: vertices, by bit of a subset.
+        cost: shape (2^k, N).
+        goes: the vertex where the tree of a vertex and a subset divides.
+        halves: one of the two subsets it divides into, at that vertex.
+    """
+
+    receivers: tuple[int, ...]
+    cost: Floats
+    goes: AnyArray
+    halves: AnyArray
+
+    def arcs(self, root: int, subset: int) -> list[tuple[int, int]]:
+        """Return the arcs (tail, head) of the cheapest tree, parents first; routes, not links."""
+        found: list[tuple[int, int]] = []
+        stack = [(root, subset)]
+        while stack:
+            at, want = stack.pop()
+            if want & (want - 1) == 0:
+                target = self.receivers[want.bit_length() - 1]
+                if at != target:
+                    found.append((at, target))
+                continue
+            there = int(self.goes[want, at])
+            if there != at:
+                found.append((at, there))
+            part = int(self.halves[want, there])
+            stack += [(there, part), (there, want ^ part)]
+        return found
+
+
+def steiner(distance: Floats, receivers: tuple[int, ...]) -> SteinerTable:
+    """Return the table for a matrix of distances (N, N) that are those of shortest routes."""
+    n, size = len(distance), 1 << len(receivers)
+    cost = np.zeros((size, n))
+    goes = np.zeros((size, n), np.int32)
+    halves = np.zeros((size, n), np.int32)
+    for bit, target in enumerate(receivers):
+        cost[1 << bit] = distance[:, target]
+    for subset in sorted(range(1, size), key=lambda s: (s.bit_count(), s)):
+        if subset.bit_count() == 1:
+            continue
+        low = subset & -subset
+        parts, part = [], (subset - 1) & subset
+        while part:
+            if part & low:  # each pair of halves once
+                parts.append(part)
+            part = (part - 1) & subset
+        several = np.array(parts)
+        divided = cost[several] + cost[subset ^ several]
+        which = divided.argmin(axis=0)
+        halves[subset] = several[which]
+        least = divided[which, np.arange(n)]
+        through = distance + least[None, :]
+        goes[subset] = through.argmin(axis=1)
+        cost[subset] = through[np.arange(n), goes[subset]]
+    return SteinerTable(receivers, cost, goes, halves)
+
 
 RELAYS_HINT = (
     '"relays": "all" of operations (relays = "all" in [step] of settings) lets other ranks forward'
@@ -142,8 +206,6 @@ class DemandPricing:
         row = cost[self.demand.forwarders.index(root)]
         return bool(np.isfinite(row[[self.fabric.nodes + v for v in others]]).all())
 
-    # --- flows ------------------------------------------------------------------------------------
-
     def _flow(self, at: int, part: FlowPart) -> PricedColumn:
         wanted = np.zeros(self.fabric.ranks)
         for target, amount in part.pairs():
@@ -154,8 +216,6 @@ class DemandPricing:
         load = routes.spread(cost[self.demand.forwarders.index(part.source)], wanted)
         return self._column(at, load)
 
-    # --- trees ------------------------------------------------------------------------------------
-
     def _tree(self, at: int, part: TreePart) -> PricedColumn:
         if len(part.holders) > 1:
             shape = self._forest(part.holders, part.receivers)
@@ -164,7 +224,6 @@ class DemandPricing:
         return self._of_shapes(at, (shape,))
 
     def _sums(self, at: int, part: SumPart) -> Iterator[PricedColumn]:
-        """Yield in- and out-trees of the cheapest roots."""
         roots = self._roots(part)
         made = []
         for root in roots:
@@ -234,7 +293,6 @@ class DemandPricing:
         return TreeShape(holders[0], self._routed(named, False), False, holders[1:])
 
     def _distance(self, backwards: bool) -> Floats:
-        """Return the distances between all that may forward."""
         _, cost, _ = self._closure[backwards]
         found: Floats = cost[:, [self.fabric.nodes + v for v in self.demand.forwarders]].copy()
         np.fill_diagonal(found, 0)
@@ -246,7 +304,9 @@ class DemandPricing:
         vertices = [root, *receivers]
         rows = [place[v] for v in vertices]
         matrix = cost[rows][:, [self.fabric.nodes + v for v in vertices]]
-        parent = cheapest_tree(matrix, 0).tolist()
+        found = least_parents(matrix, 0, root_first=True)
+        assert found is not None, "else it is not reached"
+        parent = found.tolist()
         arcs = [
             (vertices[u], vertices[v], tuple(routes.walk(before[place[vertices[u]]], vertices[v])))
             for v in _parents_first(parent)
@@ -300,21 +360,20 @@ class DemandPricing:
     @cached_property
     def _hops(self) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
         """Routes between members over nodes that do not store, out (False) and in (True)."""
-        closed = np.zeros(self.fabric.ranks, bool)
-        return {back: self._reach(closed, back) for back in (False, True)}
+        return self._reach(np.zeros(self.fabric.ranks, bool))
 
     @cached_property
     def _closure(self) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
         """Routes over all that may forward."""
         through = np.zeros(self.fabric.ranks, bool)
         through[list(self.demand.forwarders)] = True
-        return {back: self._reach(through, back) for back in (False, True)}
+        return self._reach(through)
 
-    def _reach(self, through: AnyArray, back: bool) -> tuple[PricedRoutes, Floats, AnyArray]:
-        routes = PricedRoutes(self.fabric, self.price, through, back)
-        return (routes, *routes.reach(self.demand.forwarders))
-
-    # --- columns ----------------------------------------------------------------------------------
+    def _reach(self, through: AnyArray) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
+        both = {
+            back: PricedRoutes(self.fabric, self.price, through, back) for back in (False, True)
+        }
+        return {back: (one, *one.reach(self.demand.forwarders)) for back, one in both.items()}
 
     def _of_shapes(self, at: int, shapes: tuple[TreeShape, ...]) -> PricedColumn:
         load = np.zeros(self.fabric.links)
@@ -329,7 +388,6 @@ class DemandPricing:
 
 
 def _parents_first(parent: Sequence[int]) -> list[int]:
-    """Return the vertices of a tree, each after its parent."""
     below: list[list[int]] = [[] for _ in parent]
     order = []
     for v, u in enumerate(parent):

@@ -2,7 +2,7 @@
 
 Each GPU reaches the GPUs of its host, and those of its own number in other hosts. What one host
 has for another is balanced over all its GPUs, sent along their rails, and handed on there. Hosts
-send to each other one to one, in the stages of :mod:`.birkhoff`, so no NIC receives from two at
+send to each other one to one, in stages (:func:`stages_of`), so no NIC receives from two at
 once. All steps are array operations; nothing is searched.
 """
 
@@ -25,7 +25,6 @@ from weft.dsl.nouns.workload import LARGEST_BYTES, WorkloadOperation
 
 from ..fabric.fabric import Fabric, fabric_of
 from ..fabric.hosts import hosts_of
-from .birkhoff import Stage, stages_of
 from .carried import whole_piece
 from .merge import MergePiece
 
@@ -83,7 +82,12 @@ class RailPlanner:
         """
         asked = self._asked(matrix)
         np.fill_diagonal(asked, 0)
-        return max(cut.us(asked) for cut in self._cuts)
+        longest = []
+        for member, out, into in self._cuts:
+            between = member @ asked @ member.T
+            np.fill_diagonal(between, 0)
+            longest += [(between.sum(axis=1) / out).max(), (between.sum(axis=0) / into).max()]
+        return float(max(longest)) / BYTES_PER_US_PER_GBPS
 
     def plan(self, matrix: Sequence[Sequence[int]] | Ints) -> RailPlan:
         """Return how ``matrix[i][j]`` bytes from rank i to rank j are sent.
@@ -102,7 +106,10 @@ class RailPlanner:
         quota = between.sum(axis=(2, 3)) // size
         stages = stages_of(quota)
         sent = _staged(_balanced(between, quota), quota, stages, size)
-        local = _inside(blocks - between, len(stages))
+        # What stays in its host comes last, since links inside are wide.
+        i, _, s, d = np.nonzero((blocks - between) * ~np.eye(size, dtype=bool))
+        same = np.full(len(i), -1), blocks[i, i, s, d], np.full(len(i), len(stages))
+        local = [i * size + s, i * size + d, *same]
         columns = [np.concatenate(pair) for pair in zip(sent, local, strict=True)]
         columns[:2] = flat[columns[0]], flat[columns[1]]
         order = np.lexsort((columns[4], columns[1], columns[0]))
@@ -110,7 +117,6 @@ class RailPlanner:
         return RailPlan(self.bound_us(asked), Fraction(common, size), tuple(stages), pieces)
 
     def _asked(self, matrix: Sequence[Sequence[int]] | Ints) -> Ints:
-        """Return a copy of a matrix of bytes."""
         ranks = self.topology.ranks
         wanted = f"expected {ranks} rows of {ranks} whole numbers of bytes"
         try:
@@ -156,7 +162,11 @@ class RailPlanner:
         first = np.cumsum([0, *(len(cut) for cut in cuts)])
         order = np.argsort(shard, kind="stable")
         chunk = np.empty(len(shard), np.int64)
-        chunk[order] = first[shard[order]] + _within(shard[order])
+        chunk[order] = (
+            first[shard[order]]
+            + np.arange(len(shard))
+            - np.searchsorted(shard[order], shard[order])
+        )
         collective = shard_collective(self.topology.ranks, shards, cuts)
         *moves, stage = self._hops(one, chunk)
         return Schedule.from_columns(self.topology, collective, *moves, priority=stage)
@@ -236,24 +246,8 @@ def _hop_table(topology: Topology) -> Ints:
 # --- the closed bound -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _GroupCut:
-    """All that leaves or enters some groups of ranks: ``member[group, rank]``, and GB/s of each."""
-
-    member: Ints
-    out: Floats
-    into: Floats
-
-    def us(self, asked: Ints) -> float:
-        """Return the longest time in µs of a group for a matrix of bytes."""
-        between = self.member @ asked @ self.member.T
-        np.fill_diagonal(between, 0)
-        sums = between.sum(axis=1) / self.out, between.sum(axis=0) / self.into
-        return float(max(x.max() for x in sums)) / BYTES_PER_US_PER_GBPS
-
-
-def _cuts(topology: Topology, host: Ints) -> Iterator[_GroupCut]:
-    """Yield the cuts round hosts and round GPUs."""
+def _cuts(topology: Topology, host: Ints) -> Iterator[tuple[Ints, Floats, Floats]]:
+    """Yield ``member[group, rank]`` and GB/s out of and into each group: hosts, then GPUs."""
     fabric, ends = fabric_of(topology), topology.link_ends()
     hosts = hosts_of(topology)
     assert hosts is not None
@@ -270,7 +264,7 @@ def _cuts(topology: Topology, host: Ints) -> Iterator[_GroupCut]:
             )
             for side in ends.T
         ]
-        yield _GroupCut(member, *sides)
+        yield member, sides[0], sides[1]
 
 
 def _room(fabric: Fabric, links: Ints) -> float:
@@ -360,15 +354,56 @@ def _borders(quota: Ints, stages: Sequence[Stage]) -> tuple[Ints, Ints, Ints]:
     return pair, ends - (ends - amount)[first], number
 
 
-def _inside(blocks: Ints, stage: int) -> list[Ints]:
-    """Return the columns of what stays in its host: last, since links inside are wide."""
-    size = blocks.shape[2]
-    i, _, s, d = np.nonzero(blocks * ~np.eye(size, dtype=bool))
-    grains = blocks[i, i, s, d]
-    same = np.full(len(i), -1), grains, np.full(len(i), stage)
-    return [i * size + s, i * size + d, *same]
+# --- one-to-one stages of a matrix ----------------------------------------------------------------
 
 
-def _within(keys: Ints) -> Ints:
-    """Return the place of each sorted key among its equals."""
-    return np.arange(len(keys)) - np.searchsorted(keys, keys)
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One-to-one transfers: row i sends ``amounts[i]`` to column ``columns[i]``, at most
+    ``width``."""
+
+    columns: Ints
+    amounts: Ints
+    width: int
+
+
+def stages_of(matrix: Ints, most: int = 4096) -> list[Stage]:
+    """Return stages that move a matrix of whole amounts; their widths add up to the largest sum of
+    a row or a column. ``most`` stages, at most: what is left then is in none."""
+    left = np.array(matrix, np.int64)
+    # What is added so that all rows and columns have the largest of their sums: both lines have
+    # one length, and interval i of the one overlaps interval j of the other.
+    rows, columns = left.sum(axis=1), left.sum(axis=0)
+    largest = int(max(rows.max(initial=0), columns.max(initial=0)))
+    ends = np.cumsum(largest - rows), np.cumsum(largest - columns)
+    begins = ends[0] - (largest - rows), ends[1] - (largest - columns)
+    low = np.maximum(*np.meshgrid(*begins, indexing="ij"))
+    high = np.minimum(*np.meshgrid(*ends, indexing="ij"))
+    padded = left + np.maximum(high - low, 0)
+    found: list[Stage] = []
+    while len(found) < most and padded.any():
+        columns = _widest(padded)
+        rows = np.arange(len(columns))
+        width = int(padded[rows, columns].min())
+        amounts = np.minimum(left[rows, columns], width)
+        padded[rows, columns] -= width
+        left[rows, columns] -= amounts
+        found.append(Stage(columns, amounts, width))
+    return found
+
+
+def _widest(matrix: Ints) -> Ints:
+    from scipy.optimize import linear_sum_assignment
+
+    values = distinct_values(matrix[matrix > 0])
+    low, high = 0, len(values) - 1
+    best: Ints | None = None
+    while low <= high:
+        middle = (low + high + 1) // 2
+        _, columns = linear_sum_assignment(matrix < values[middle])
+        if (matrix[np.arange(len(matrix)), columns] >= values[middle]).all():
+            best, low = columns, middle + 1
+        else:
+            high = middle - 1
+    assert best is not None  # equal sums of rows and columns: Hall's condition holds
+    return best

@@ -1,4 +1,4 @@
-"""Cheapest routes and trees at given prices of links.
+"""Cheapest routes at given prices of links.
 
 Routes pass through nodes that do not store, and through the GPUs that may forward. A GPU sends as
 node v and receives as node ``nodes + v``; one that forwards has a free arc between them.
@@ -107,71 +107,3 @@ class PricedRoutes:
             load += np.bincount(over, share, links + 1).astype(float)
             flow = np.bincount(first, share, nodes).astype(float)
         return load[:-1]
-
-
-def cheapest_tree(cost: Floats, root: int) -> Ints:
-    """Return the parent of every vertex in the cheapest arborescence from a root; its own: -1.
-
-    ``cost[u, v]`` of the arc from u to v, inf where there is none. Chu and Liu (1965): take the
-    cheapest arc into each vertex, contract a cycle, and solve what is left. An arc from the root
-    is preferred among equals, which leaves few cycles. O(N²) for each cycle, in array operations.
-
-    Raises:
-        ValueError: some vertex is not reached.
-    """
-    n = len(cost)
-    cost = cost.copy()
-    np.fill_diagonal(cost, np.inf)
-    cost[:, root] = np.inf
-    if n == 1:
-        return np.array([-1])
-    parent: Ints = cost.argmin(axis=0)
-    least = cost.min(axis=0)
-    from_root = cost[root] <= least
-    parent[from_root] = root
-    parent[root] = -1
-    if np.isinf(np.delete(least, root)).any():
-        raise ValueError("some vertex is not reached")
-    cycle = _cycle(parent, root)
-    if cycle is None:
-        return parent
-    return _opened(cost, least, parent, cycle, root)
-
-
-def _cycle(parent: Ints, root: int) -> Ints | None:
-    """Return the vertices of a cycle, or None."""
-    state = np.zeros(len(parent), np.int64)
-    state[root] = -1
-    for start in range(len(parent)):
-        path, v = [], start
-        while state[v] == 0:
-            state[v] = start + 1
-            path.append(v)
-            v = int(parent[v])
-        if state[v] == start + 1:
-            return np.array(path[path.index(v) :])
-        state[path] = -1
-    return None
-
-
-def _opened(cost: Floats, least: Floats, parent: Ints, cycle: Ints, root: int) -> Ints:
-    """Solve with a cycle contracted, then open it where the arborescence enters."""
-    n = len(cost)
-    outside = np.setdiff1d(np.arange(n), cycle)
-    k = len(outside)
-    small = np.full((k + 1, k + 1), np.inf)
-    small[:k, :k] = cost[np.ix_(outside, outside)]
-    into = cost[np.ix_(outside, cycle)] - least[cycle]
-    lands = into.argmin(axis=1)
-    small[:k, k] = into.min(axis=1)
-    leaving = cost[np.ix_(cycle, outside)]
-    leaves = leaving.argmin(axis=0)
-    small[k, :k] = leaving.min(axis=0)
-    found = cheapest_tree(small, int(np.searchsorted(outside, root)))
-    result: Ints = parent.copy()
-    for at, v in enumerate(outside.tolist()):
-        above = int(found[at])
-        result[v] = -1 if above < 0 else cycle[leaves[at]] if above == k else outside[above]
-    entered = int(found[k])
-    result[cycle[lands[entered]]] = outside[entered]
-    return result

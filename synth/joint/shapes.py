@@ -17,7 +17,6 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.catalogue import topology
-from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import Workload
 
 from ..base.effort import Effort, setting
@@ -83,37 +82,27 @@ def ranked_shapes(
     if not names:
         told = f"no shape of {count(ranks, 'GPU')} has {count(degree, 'cable')} at each"
         raise UserError(told, hint=f"kinds that were tried: {', '.join(kinds)}")
+    demands = demands_of(workload, ranks)
+    if not any(one.parts for one in demands):
+        raise UserError("the workload moves nothing")
+    asked = [priced(one) for one in demands]
     waiting = []
     for name in names:
         machine = topology(",".join(filter(None, (name, options))))
-        waiting.append((_quick_us(machine, workload), name, machine))
+        try:  # what prices of 1 on all links prove
+            least = joint_prices(machine, asked, [1] * len(machine.links)).us
+        except UserError as error:
+            raise Unreached(f"{error.message} on {machine.name}", hint=RELAYS_HINT) from error
+        waiting.append((least, name, machine))
     waiting.sort(key=lambda one: one[:2])
     found: list[RankedShape] = []
     while waiting and not (len(found) >= top and waiting[0][0] >= found[top - 1].us):
         _, _, machine = waiting.pop(0)
-        solved = joint_bound(machine, demands_of(workload, ranks))
+        solved = joint_bound(machine, demands)
         found.append(RankedShape(machine.name, solved.us, solved.exact))
         found.sort(key=lambda one: (one.us, one.name))
     rest = [one.us for one in found[top:]] + [least for least, _, _ in waiting]
     return ShapeRanking(tuple(found[:top]), len(names), min(rest, default=None))
-
-
-def _quick_us(machine: Topology, workload: Workload) -> Fraction:
-    """Return what prices of 1 on all links prove.
-
-    Raises:
-        UserError: the workload moves nothing.
-    """
-    demands = demands_of(workload, machine.ranks)
-    if not any(one.parts for one in demands):
-        raise UserError("the workload moves nothing")
-    try:
-        return joint_prices(machine, [priced(one) for one in demands], [1] * len(machine.links)).us
-    except UserError as error:
-        raise Unreached(
-            f"{error.message} on {machine.name}",
-            hint=RELAYS_HINT,
-        ) from error
 
 
 # --- candidates -----------------------------------------------------------------------------------
@@ -125,26 +114,23 @@ def _names(ranks: int, degree: int, kinds: Sequence[str], most: int) -> Iterator
     Raises:
         UserError: there are more than ``most``.
     """
-    made = {"torus": _tori, "twisted": _twisted, "circulant": _circulants}
     for kind in kinds:
-        for number, name in enumerate(made[kind](ranks, degree)):
+        if kind == "circulant":
+            made = _circulants(ranks, degree)
+        else:
+            twisted = kind == "twisted"  # the longest axis even, and longer than the first
+            made = (
+                f"{kind}:{'x'.join(map(str, shape))}"
+                for shape in _grids(ranks, degree, least=3 if twisted else 2)
+                if not twisted or (shape[0] < shape[-1] and shape[-1] % 2 == 0)
+            )
+        for number, name in enumerate(made):
             if number == most:
                 raise UserError(
                     f"more than {most} shapes of the kind {kind}",
                     hint=f"leave it out: --kinds {','.join(k for k in SHAPES if k != kind)}",
                 )
             yield name
-
-
-def _tori(ranks: int, degree: int) -> Iterator[str]:
-    for shape in _grids(ranks, degree):
-        yield f"torus:{'x'.join(map(str, shape))}"
-
-
-def _twisted(ranks: int, degree: int) -> Iterator[str]:
-    for shape in _grids(ranks, degree, least=3):
-        if shape[0] < shape[-1] and shape[-1] % 2 == 0:
-            yield f"twisted:{'x'.join(map(str, shape))}"
 
 
 def _grids(ranks: int, degree: int, least: int = 2, start: int = 2) -> Iterator[tuple[int, ...]]:
@@ -171,10 +157,8 @@ def _circulants(ranks: int, degree: int) -> Iterator[str]:
         steps = (*some, *last)
         if not steps or math.gcd(ranks, *steps) > 1:
             continue
-        if all(steps <= _times(steps, u, ranks) for u in factors):
+        if all(
+            steps <= tuple(sorted(min(s * u % ranks, -s * u % ranks) for s in steps))
+            for u in factors  # GPU i is u · i of the other circulant
+        ):
             yield f"circulant:{ranks},steps={','.join(map(str, steps))}"
-
-
-def _times(steps: Sequence[int], factor: int, ranks: int) -> tuple[int, ...]:
-    """Return the steps of the circulant that has each GPU i at ``factor`` · i."""
-    return tuple(sorted(min(s * factor % ranks, -s * factor % ranks) for s in steps))

@@ -6,6 +6,7 @@ alone and its load per resource, of its own routes and in the joint solution.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,11 +14,11 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of
 from ..fabric.occupancy import resource_name
-from .binding import binding_sentence
 from .bound import JointBound, joint_bound
 from .demands import CollectiveDemand
 
@@ -119,3 +120,71 @@ def collective_times(topology: Topology, demands: Sequence[CollectiveDemand]) ->
         classes.append(ClassTimes(name, tuple(which), alone))
     sentence = binding_sentence(topology, joint)
     return CollectiveTimes(topology, joint, tuple(classes), own, sentence)
+
+
+# --- the resources that bind ----------------------------------------------------------------------
+
+
+def binding_sentence(topology: Topology, bound: JointBound) -> str:
+    """Return a sentence such as ``NIC-out: (8 × 600 + 2,400) MB / 800 GB/s``.
+
+    Every link of the named kind counts at its price; the numerator has a term for each class: the
+    number of collectives that cost the same, and the bytes that each must bring over such links.
+    """
+    least = min(p for p in bound.prices if p)
+    terms = []
+    costs: dict[tuple[str, Fraction], int] = {}
+    for one, cost in zip(bound.demands, bound.proof.costs, strict=True):
+        key = (one.operation.class_name, cost / least)
+        costs[key] = costs.get(key, 0) + 1
+    for (_, cost), count in costs.items():
+        if cost:
+            amount = rounded(cost / 10**6, 4)
+            terms.append(amount if count == 1 else f"{count} × {amount}")
+    where = " and ".join(_places(topology, bound, least))
+    total = " + ".join(terms)
+    numerator = f"({total})" if len(terms) > 1 else total
+    return f"{where}: {numerator} MB / {rounded(bound.proof.worth / least)} GB/s"
+
+
+def _places(topology: Topology, bound: JointBound, least: int, named: int = 3) -> list[str]:
+    """Return the kinds of priced links, each with its number and its price if that is not 1.
+
+    At most ``named`` are named one by one.
+    """
+    kinds: Counter[tuple[str, Fraction]] = Counter()
+    example: dict[tuple[str, Fraction], list[int]] = {}
+    for row, price in enumerate(bound.prices):
+        if price:
+            key = (_kind(topology, row), Fraction(price, least))
+            kinds[key] += 1
+            example.setdefault(key, []).append(row)
+    found = []
+    for key, count in kinds.most_common():
+        kind, each = key
+        if count <= named and len(kinds) <= named:
+            text = ", ".join(resource_name(topology, row) for row in example[key])
+        elif (
+            each == 1
+            and len(kinds) == 1
+            and count == sum(_kind(topology, row) == kind for row in range(len(bound.prices)))
+        ):
+            text = kind
+        else:
+            text = f"{count} × {kind}"
+        found.append(text if each == 1 else f"{text} at price {rounded(each)}")
+    return found
+
+
+def _kind(topology: Topology, row: int) -> str:
+    """Return what a resource is: ``NIC-out`` leaves a host, ``port-in`` enters from a switch."""
+    if row >= len(topology.links):
+        links = topology.resources[row - len(topology.links)].links
+        return f"shared {_kind(topology, links[0])}"
+    one = topology.links[row]
+    src, dst = topology.nodes[one.src], topology.nodes[one.dst]
+    if src.stores and dst.stores:
+        return "link" if src.host == dst.host else "link between hosts"
+    inside = src.host is not None and src.host == dst.host
+    what = "port" if inside else "NIC"
+    return f"{what}-out" if src.stores else f"{what}-in" if dst.stores else f"{what} of a switch"

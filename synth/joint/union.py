@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from weft.dsl.base.arrays import Ints32
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
-from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import Forwarders, Shard, WorkKind, Workload, WorkloadOperation
 
 from .bound import JointBound, joint_bound
 from .carried import Carrier
-from .demands import FlowPart, SumPart, TreePart, demands_of
-from .paths import path_carriers
+from .carriers import is_trees, path_carriers, tree_carriers
+from .demands import FlowPart, SumPart, demands_of
 from .pricing import UNION_EFFORT
-from .trees import is_trees, tree_carriers
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +103,14 @@ def union_carriers(topology: Topology, found: UnionSolution) -> list[list[Carrie
             continue
         for part, some in zip(demand.parts, tree_carriers(topology, found.joint, k), strict=True):
             assert not isinstance(part, FlowPart)
-            served[_need_of(part)] = some
-    return [[] if need is None else served[need] for need in found.union.needs]
-
-
-def _need_of(part: TreePart | SumPart) -> ChunkNeed:
-    """Return the need that a part serves."""
-    if isinstance(part, SumPart):
-        return SumNeed(tuple(sorted(part.members)))
-    if part.backwards:
-        return SumNeed(tuple(sorted(part.receivers)), part.holders[0])
-    return CopyNeed(tuple(sorted(part.holders)), tuple(sorted(part.receivers)))
+            if isinstance(part, SumPart):
+                need: ChunkNeed = SumNeed(tuple(sorted(part.members)))
+            elif part.backwards:
+                need = SumNeed(tuple(sorted(part.receivers)), part.holders[0])
+            else:
+                need = CopyNeed(tuple(sorted(part.holders)), tuple(sorted(part.receivers)))
+            served[need] = some
+    return [[] if one is None else served[one] for one in found.union.needs]
 
 
 # --- the needs of chunks --------------------------------------------------------------------------
@@ -127,7 +121,12 @@ def union_of(collective: Collective) -> CollectiveUnion | None:
     """Return the standard collectives that a collective is made of; None: it is not."""
     if collective.local_reduce:
         return None
-    held, wanted = (_by_chunk(collective.chunks, p) for p in (collective.pre, collective.post))
+    held: list[dict[int, int]] = [{} for _ in range(collective.chunks)]
+    wanted: list[dict[int, int]] = [{} for _ in range(collective.chunks)]
+    for sets, p in ((held, collective.pre), (wanted, collective.post)):  # of each chunk by rank
+        columns = (p.ranks.tolist(), p.chunks.tolist(), p.sets.tolist())
+        for rank, chunk, who in zip(*columns, strict=True):
+            sets[chunk][rank] = who
     needs: list[ChunkNeed | None] = []
     totals: dict[ChunkNeed, int] = {}
     for has, wants, grains in zip(held, wanted, collective.grains.tolist(), strict=True):
@@ -141,20 +140,6 @@ def union_of(collective: Collective) -> CollectiveUnion | None:
 
 
 _OTHER = SumNeed(())
-
-
-def _by_chunk(chunks: int, p: Placement) -> list[dict[int, int]]:
-    """Return for each chunk the set that each of its ranks holds or wants."""
-    found: list[dict[int, int]] = [{} for _ in range(chunks)]
-    for rank, chunk, who in zip(*_columns(p), strict=True):
-        found[chunk][rank] = who
-    return found
-
-
-def _columns(p: Placement) -> tuple[list[int], list[int], list[int]]:
-    columns: tuple[Ints32, Ints32, Ints32] = (p.ranks, p.chunks, p.sets)
-    ranks, chunks, sets = (column.tolist() for column in columns)
-    return ranks, chunks, sets
 
 
 def _need(
@@ -181,7 +166,6 @@ def _need(
 
 
 def _operations(totals: dict[ChunkNeed, int]) -> Iterator[WorkloadOperation]:
-    """Yield the operations that serve so many grains of each need."""
     flows: dict[tuple[int, int], int] = {}
     trees: dict[tuple[bool, tuple[int, ...]], dict[int, int]] = {}
     shards: list[Shard] = []
@@ -230,7 +214,6 @@ def _operation(
 
 
 def _flows(flows: dict[tuple[int, int], int]) -> WorkloadOperation:
-    """Return the alltoall, or alltoallv, of all flows."""
     group = tuple(sorted({rank for pair in flows for rank in pair}))
     n = len(group)
     if len(flows) == n * (n - 1) and len(set(flows.values())) == 1:

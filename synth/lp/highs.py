@@ -22,8 +22,16 @@ from weft.dsl.base.arrays import Floats
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix, vstack
 
-from ..solvers import lp_child
-from ..solvers.highs import INFEASIBLE, METHODS, OPTIMAL, UNFINISHED, RowProgram, RowSolution
+from ..solvers.highs import (
+    INFEASIBLE,
+    METHODS,
+    OPTIMAL,
+    UNFINISHED,
+    RowProgram,
+    RowSolution,
+    asked,
+    unpacked,
+)
 from ..solvers.pool import NOBODY, Listener, solvers
 
 __all__ = [
@@ -121,11 +129,11 @@ def solve_lp(
 def _elsewhere(
     program: RowProgram, method: str, iterations: int | None, listener: Listener
 ) -> RowSolution:
-    question = lp_child.asked(program, method, iterations)
+    question = asked(program, method, iterations)
     answer: Any = solvers().ask(question, listener)
     if answer is None:
         return RowSolution(UNFINISHED, "its solver was stopped", None, np.zeros(0), np.inf, 0)
-    return RowSolution(**lp_child.unpacked(answer))
+    return RowSolution(**unpacked(answer))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Order in time: what runs first when communications share resources, and when all is over."""
+"""When operations run: their order in time, its bounds, and the shifts of jobs."""

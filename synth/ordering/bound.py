@@ -89,22 +89,13 @@ def _final(
     if not known:
         step = BoundStep(Side.ALL, most, path=_longest(graph, length))
     for number in range(len(graph.occupied)):
-        loads = _loads(graph, number)
-        found = busiest(loads, heads, tails)
-        if found.ticks > step.ticks:
-            step = BoundStep(
-                Side.ALL,
-                found.ticks,
-                resource=number,
-                head=found.head,
-                tail=found.tail,
-                tasks=found.tasks,
-            )
+        mine = [(i, x) for i, one in enumerate(graph.tasks) for r, x in one.loads if r == number]
+        found = busiest(number, mine, heads, tails)
+        step = found if found.ticks > step.ticks else step
     return graph.us(step.ticks), _needed(graph, step, known)
 
 
 def _longest(graph: TaskGraph, length: Sequence[int]) -> tuple[int, ...]:
-    """Return the tasks of a longest path."""
     most = max(length)
     at = next(i for i in graph.order if length[i] == most and not graph.heads[i])
     path = [at]
@@ -119,38 +110,31 @@ Loads = list[tuple[int, int]]
 """Tasks and their loads of one resource."""
 
 
-def _loads(graph: TaskGraph, resource: int) -> Loads:
-    return [(i, x) for i, one in enumerate(graph.tasks) for r, x in one.loads if r == resource]
-
-
-@dataclass(frozen=True, slots=True)
-class Busiest:
-    """The pair of head and tail between which a resource is busiest, in ticks, and its tasks."""
-
-    ticks: int
-    head: int = 0
-    tail: int = 0
-    tasks: tuple[int, ...] = ()
-
-
 def busiest(
+    resource: int,
     loads: Loads,
     heads: Sequence[int] | Mapping[int, int],
     tails: Sequence[int] | Mapping[int, int],
-) -> Busiest:
-    """Return the largest head + load + tail. O(tasks) for each different head."""
+    side: Side = Side.ALL,
+    task: int = -1,
+) -> BoundStep:
+    """Return the step of the head and tail between which a resource is busiest.
+
+    O(tasks) for each different head.
+    """
     rows = sorted(((tails[i], heads[i], load) for i, load in loads), reverse=True)
-    best = Busiest(0)
+    most = (0, 0, 0)
     for head in sorted({heads[i] for i, _ in loads}):
         total = head
         for tail, own, load in rows:
             if own < head:
                 continue
             total += load
-            if total + tail > best.ticks:
-                best = Busiest(total + tail, head, tail)
-    chosen = [i for i, _ in loads if heads[i] >= best.head and tails[i] >= best.tail]
-    return Busiest(best.ticks, best.head, best.tail, tuple(chosen))
+            if total + tail > most[0]:
+                most = total + tail, head, tail
+    ticks, head, tail = most
+    tasks = tuple(sorted(i for i, _ in loads if heads[i] >= head and tails[i] >= tail))
+    return BoundStep(side, ticks, task, resource=resource, head=head, tail=tail, tasks=tasks)
 
 
 # --- heads and tails that count busy resources ----------------------------------------------------
@@ -178,20 +162,10 @@ def _strengthened(graph: TaskGraph, side: Side) -> tuple[list[int], tuple[BoundS
             some = [(i, loads[i][number]) for i in distance[at] if number in loads[i]]
             if not some:
                 continue
-            found = busiest(some, length, distance[at])
+            found = busiest(number, some, length, distance[at], side, at)
             if found.ticks > length[at]:
                 length[at] = found.ticks
-                steps.append(
-                    BoundStep(
-                        side,
-                        found.ticks,
-                        at,
-                        resource=number,
-                        head=found.head,
-                        tail=found.tail,
-                        tasks=tuple(sorted(found.tasks)),
-                    )
-                )
+                steps.append(found)
     return length, tuple(steps)
 
 

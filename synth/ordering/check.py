@@ -51,7 +51,6 @@ def _relax(graph: TaskGraph, heads: list[int], tails: list[int]) -> None:
 def _step_fault(
     graph: TaskGraph, step: BoundStep, heads: Sequence[int], tails: Sequence[int]
 ) -> str:
-    """Return what is wrong with one step, given proved heads and tails."""
     if step.path:
         return _path_fault(graph, step, heads, tails)
     total = 0

@@ -64,15 +64,12 @@ def judged(
 
 @dataclass(frozen=True, slots=True)
 class _TaskSpan:
-    """Variables of a task: start and end, and its intervals."""
-
     start: int
     end: int
     intervals: tuple[int, ...]
 
 
 def _pieces(model: CpModel, length: int, parts: int, horizon: int) -> _TaskSpan:
-    """Add a task as so many intervals of one length, one after another."""
     first = before = -1
     intervals = []
     for part in range(parts):
@@ -87,7 +84,6 @@ def _pieces(model: CpModel, length: int, parts: int, horizon: int) -> _TaskSpan:
 
 
 def _occupy(model: CpModel, graph: TaskGraph, number: int, spans: Sequence[_TaskSpan]) -> None:
-    """Require that the tasks of one resource do not use more than all of it."""
     shares = [
         (at, Fraction(load, one.ticks))
         for at, one in enumerate(graph.tasks)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import field
 from enum import StrEnum
 
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -62,51 +61,35 @@ class TaskTimeline:
 Rates = list[tuple[int, float]]
 
 
-@dataclass(slots=True)
 class Simulator:
     """Simulation of one graph; what does not depend on priorities is prepared once."""
 
-    graph: TaskGraph
-    _us: list[float] = field(init=False)
-    _use: list[list[tuple[int, float]]] = field(init=False)
-    _gpus: list[list[int]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        tasks = self.graph.tasks
-        self._us = [one.ticks / self.graph.scale for one in tasks]
-        self._use = [
+    def __init__(self, graph: TaskGraph) -> None:
+        self.graph, tasks = graph, graph.tasks
+        self.us = [one.ticks / graph.scale for one in tasks]
+        self.use = [
             [] if one.computes else [(r, x / one.ticks) for r, x in one.loads] for one in tasks
         ]
-        self._gpus = [[r for r, _ in one.loads] if one.computes else [] for one in tasks]
+        self.gpus = [[r for r, _ in one.loads] if one.computes else [] for one in tasks]
 
     def run(self, rank: Sequence[int], sharing: Sharing = Sharing.PRIORITY) -> TaskTimeline:
         """Simulate; ``rank``: place of each task in the order of priorities, the first is 0."""
-        return _Run(self.graph, self._us, self._use, self._gpus, rank, sharing).go()
+        return _Run(self, rank, sharing).go()
 
 
 class _Run:
-    """State of one simulation."""
-
-    def __init__(
-        self,
-        graph: TaskGraph,
-        us: list[float],
-        use: list[list[tuple[int, float]]],
-        gpus: list[list[int]],
-        rank: Sequence[int],
-        sharing: Sharing,
-    ) -> None:
-        self.graph, self.us, self.use, self.gpus, self.rank = graph, us, use, gpus, rank
-        self.sharing = sharing
-        self.left = list(us)
-        self.missing = [len(one.before) for one in graph.tasks]
-        self.starts = [0.0] * len(us)
-        self.ends = [0.0] * len(us)
+    def __init__(self, of: Simulator, rank: Sequence[int], sharing: Sharing) -> None:
+        self.graph, self.us, self.use, self.gpus = of.graph, of.us, of.use, of.gpus
+        self.rank, self.sharing = rank, sharing
+        self.left = list(self.us)
+        self.missing = [len(one.before) for one in self.graph.tasks]
+        self.starts = [0.0] * len(self.us)
+        self.ends = [0.0] * len(self.us)
         self.pieces: list[Piece] = []
         self.sending: list[tuple[int, int]] = []  # ready communications, by priority
         self.waiting: list[tuple[int, int]] = []  # ready computations, by priority
         self.computing: list[tuple[float, int]] = []  # heap of ends
-        self.busy = [False] * len(graph.occupied)
+        self.busy = [False] * len(self.graph.occupied)
         self.now = 0.0
         self.clock = 0  # counts what became ready
         self.open: dict[int, tuple[float, float]] = {}  # start and rate of the current piece
@@ -137,17 +120,11 @@ class _Run:
             found += self._released(at)
 
     def _released(self, at: int) -> list[int]:
-        found = []
         for other in self.graph.after[at]:
             self.missing[other] -= 1
-            if not self.missing[other]:
-                found.append(other)
-        return found
-
-    # --- what runs next ---------------------------------------------------------------------------
+        return [other for other in self.graph.after[at] if not self.missing[other]]
 
     def _step(self) -> Rates:
-        """Start computations, and return the rates of the communications."""
         if self.sharing is Sharing.APART:
             return self._apart()
         self._compute()
@@ -236,8 +213,6 @@ class _Run:
         self._compute()
         return []
 
-    # --- time -------------------------------------------------------------------------------------
-
     def _note(self, rates: Rates) -> None:
         """Close the pieces whose rate changes, and open new ones."""
         now = dict(rates)
@@ -253,7 +228,6 @@ class _Run:
                     self.starts[at] = self.now
 
     def _advance(self, rates: Rates) -> None:
-        """Go on to the next end of a task."""
         times = [self.now + self.left[at] / rate for at, rate in rates]
         if self.computing:
             times.append(self.computing[0][0])

@@ -6,7 +6,7 @@ computation occupies the GPUs of its ranks whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
@@ -165,9 +165,5 @@ def _resources(
     for number, users in enumerate(alike):
         for at, ticks in users:
             loads[at].append((number, ticks))
-    return tuple(map(_together, alike.values())), loads
-
-
-def _together(names: Iterable[str]) -> str:
-    first, *more = names
-    return f"{first} and {len(more)} more" if more else first
+    told = (f"{x[0]} and {len(x) - 1} more" if len(x) > 1 else x[0] for x in alike.values())
+    return tuple(told), loads

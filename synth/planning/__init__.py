@@ -1,1 +1,1 @@
-"""Schedules for a whole workload, from the joint solution and today's engines."""
+"""Plans of whole workloads: routes (joint) and times (ordering) together, with engines."""

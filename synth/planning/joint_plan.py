@@ -19,27 +19,151 @@ from functools import cached_property
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import NothingFound, WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.deliveries import shard_collective
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import DEMANDS, WorkKind
+from weft.dsl.nouns.workload import DEMANDS, Shard, WorkKind, WorkloadOperation
 
 from ..api import synthesize
 from ..base.effort import Effort, setting
-from ..base.engine import Budget, Observer
+from ..base.engine import Budget, Certificate, Observer
+from ..bounds.bounds import binding, bounds
+from ..bounds.demand import copying_demand, representatives
+from ..bounds.distance import latency_path, path_certificate, required_matrix
+from ..bounds.effort import BOUND_EFFORT
 from ..engines.packing.trees.quantize import halved
 from ..fabric.occupancy import us_per_byte
 from ..joint.bound import JointBound, joint_bound
-from ..joint.carried import collective_of
-from ..joint.demands import CollectiveDemand
-from ..joint.merge import MergePiece, merged
-from ..joint.partition import nameless, share_of, shares
+from ..joint.carried import Carrier, carried_piece, collective_of
+from ..joint.carriers import is_trees, path_carriers, tree_carriers
+from ..joint.demands import CollectiveDemand, TreePart, shard_key
+from ..joint.merge import MachineShare, MergePiece, merged, nameless, share_of, shares
 from ..joint.rails import rail_planner
-from ..joint.routed import routed_piece
-from ..joint.trees import is_trees
 from ..judge.verify import require_valid
 from ..time.schedule_time import simulate
-from .alone import AloneBound, AloneQuestion, is_standard, largest_alone
+
+
+@dataclass(frozen=True, slots=True)
+class AloneEffort(Effort):
+    """When the bound of one operation alone is looked into."""
+
+    latencies: float = setting(
+        50.0, "times the latency; where rates alone take longer, latency is left out"
+    )
+    hops: float = setting(8.0, "links on the way of a message, to tell so without looking closer")
+
+
+ALONE_EFFORT = AloneEffort()
+"""Default limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class AloneBound:
+    """A lower bound on the time of one operation, and so of any workload with it.
+
+    Attributes:
+        name: of the operation.
+        us: the bound in µs, latency counted.
+        certificate: why.
+    """
+
+    name: str
+    us: Fraction
+    certificate: Certificate
+
+
+def is_standard(demand: CollectiveDemand) -> bool:
+    """Return True for a standard collective: no matrix, shards or transfer."""
+    return demand.operation.kind in set(Kind)
+
+
+def largest_alone(
+    topology: Topology, demands: Sequence[CollectiveDemand], rates_us: Fraction
+) -> AloneBound | None:
+    """Return the largest bound of single operations; None: none is above ``rates_us``."""
+    most = max((float(one.latency) for one in topology.links), default=0.0)
+    if rates_us > most * ALONE_EFFORT.hops * ALONE_EFFORT.latencies:
+        return None
+    found: AloneBound | None = None
+    known: set[object] = set()
+    for demand in demands:
+        if not demand.parts:
+            continue
+        one = AloneQuestion.of(topology, demand)
+        if one.key in known:
+            continue
+        known.add(one.key)
+        us, certificate = one.bound(rates_us)
+        if us > (rates_us if found is None else found.us):
+            found = AloneBound(demand.name, us, certificate)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class AloneQuestion:
+    """An operation on the part of the machine that may forward for it.
+
+    Attributes:
+        share: that part.
+        collective: on its ranks. Of demands of several shards: with a byte for each.
+        bytes: its message size M; None where the sizes of shards are left out.
+    """
+
+    share: MachineShare
+    collective: Collective
+    bytes: int | None
+
+    @staticmethod
+    def of(topology: Topology, demand: CollectiveDemand) -> AloneQuestion:
+        """Return the question of a demand."""
+        one = demand.operation
+        ranks = one.group if set(demand.forwarders) == set(one.group) else demand.forwarders
+        if tuple(ranks) == tuple(range(topology.ranks)):
+            share = MachineShare(topology, tuple(ranks), tuple(range(len(topology.links))))
+        else:
+            share = share_of(topology, ranks)
+        place = {rank: i for i, rank in enumerate(share.ranks)}
+        if is_standard(demand):
+            collective = collective_of(one)
+            if share.ranks != tuple(one.group):
+                collective = collective.within([place[v] for v in one.group], len(place))
+            return AloneQuestion(share, collective, one.bytes)
+        shards = [  # of one byte each: which ranks need what, not how much
+            Shard(tuple(place[v] for v in x.holders), tuple(place[v] for v in x.receivers), 1)
+            for x in one.deliveries
+        ]
+        collective = shard_collective(len(place), shards, [[1]] * len(shards))
+        size = one.deliveries[0].bytes if len(shards) == 1 else None
+        return AloneQuestion(share, collective, size)
+
+    @property
+    def key(self) -> object:
+        """Return what its bound depends on, equal for alike operations."""
+        return nameless(self.share.topology).digest(), self.collective, self.bytes
+
+    def waits(self, us: Fraction | float) -> bool:
+        """Return True if latency may matter in a time of ``us`` µs."""
+        return float(self._latency[0]) * ALONE_EFFORT.latencies >= us
+
+    def bound(self, rates_us: Fraction = Fraction(0)) -> tuple[Fraction, Certificate]:
+        """Return a lower bound in µs and its proof.
+
+        All bounds count, unless latency hardly matters beside ``rates_us`` or sizes are left out:
+        then the latency of the farthest pair.
+        """
+        if self.bytes is None or not self.waits(rates_us):
+            return self._latency
+        return binding(bounds(self.share.topology, self.collective), self.bytes)
+
+    @cached_property
+    def _latency(self) -> tuple[Fraction, Certificate]:
+        machine = self.share.topology
+        needs = required_matrix(self.collective, copying_demand(self.collective))
+        path = latency_path(machine, needs, representatives(machine, BOUND_EFFORT.few_ranks))
+        us = Fraction(0) if path is None else path.length
+        return us, path_certificate(machine, path, "µs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +237,12 @@ class JointPlanner:
         best: JointPlan | None = None
         alone: list[MergePiece] = []
         told: list[str] = []
+        trees = [is_trees(one) for one in self.bound.demands]
+        routes = "trees" if all(trees) else "trees and paths" if any(trees) else "paths"
         for way, make_pieces in (
             (OWN, lambda: self.own),
             ("partition", self.partition),
-            (self._routed_way, self.routed),
+            (routes, self.routed),
             (BEST, self.raced),
         ):
             try:
@@ -200,10 +326,8 @@ class JointPlanner:
     def raced(self) -> list[MergePiece] | None:
         """Return each demand by itself, by the best of all engines where packing is far from its
         bound. None: it is so for none."""
-        found = [
-            self._raced(piece, self.bound.demands[k])
-            for k, piece in zip(self._asked(), self.own, strict=True)
-        ]
+        each = zip(self._asked(), self.own, strict=True)
+        found = [self._raced(piece, self.bound.demands[k]) for k, piece in each]
         return None if all(a is b for a, b in zip(found, self.own, strict=True)) else found
 
     def _raced(self, piece: MergePiece, demand: CollectiveDemand) -> MergePiece:
@@ -220,12 +344,6 @@ class JointPlanner:
         other = self._answered(question, demand, "portfolio")
         return other if alone_us(other) < took else piece
 
-    @property
-    def _routed_way(self) -> str:
-        """Return what the routes of the joint solution are called."""
-        trees = {is_trees(self.bound.demands[k]) for k in self._asked()}
-        return "trees" if trees == {True} else "paths" if trees == {False} else "trees and paths"
-
     def _asked(self) -> list[int]:
         return [k for k, one in enumerate(self.bound.demands) if one.parts]
 
@@ -241,15 +359,12 @@ class JointPlanner:
                 return routed_piece(self.topology, self.bound, k, self.multiple)
             alone = joint_bound(self.topology, [demand])
             return routed_piece(self.topology, alone, 0, self.multiple)
-        if share is not None and self._many_flows(demand):
+        many = len(demand.operation.group) > self.effort.flow_ranks
+        if share is not None and many and not is_trees(demand):
             return routed_piece(self.topology, self.bound, k)
         part = share_of(self.topology, demand.operation.group, share)
         question = AloneQuestion(part, collective_of(demand.operation), demand.operation.bytes)
         return self._answered(question, demand, "packing")
-
-    def _many_flows(self, demand: CollectiveDemand) -> bool:
-        """Return True for so many flows that an engine takes long on an uneven share."""
-        return not is_trees(demand) and len(demand.operation.group) > self.effort.flow_ranks
 
     def _answered(self, asked: AloneQuestion, demand: CollectiveDemand, engine: str) -> MergePiece:
         """Return an engine's schedule of a collective; alike questions are asked once."""
@@ -326,7 +441,6 @@ class JointPlanner:
         return best
 
     def _sliced(self, once: Schedule, way: str) -> JointPlan:
-        """Return the plan of a schedule in as many slices as are quickest."""
         best: JointPlan | None = None
         for segments in SEGMENTS:
             if best is not None and len(once) * segments > self.effort.jobs:
@@ -360,3 +474,40 @@ def _ranked(wanted: Sequence[int | None]) -> list[int]:
     if not known:
         return []
     return [len(known) if x is None else known.index(x) for x in wanted]
+
+
+# --- the schedule of a demand by the joint solution's routes --------------------------------------
+
+
+def routed_piece(topology: Topology, bound: JointBound, k: int, multiple: int = 1) -> MergePiece:
+    """Return the schedule of demand k along the trees or paths that the solution uses for it.
+
+    ``multiple``: that to which the bytes of matrices and shards are rounded up.
+    """
+    demand = bound.demands[k]
+    operation = demand.operation
+    if operation.kind in DEMANDS:
+        operation = operation.rounded_up(multiple)
+    carriers: Sequence[Sequence[Carrier]]
+    if not is_trees(demand):
+        pairs = path_carriers(topology, bound, k)
+        carriers = [pairs.get(pair, ()) for pair in _pairs(operation)]
+    else:
+        carriers = tree_carriers(topology, bound, k)
+        if operation.kind == WorkKind.MULTICAST:
+            parts = [one for one in demand.parts if isinstance(one, TreePart)]
+            place = {(one.holders, one.receivers): p for p, one in enumerate(parts)}
+            parts_of = [place.get(shard_key(one)) for one in operation.deliveries]
+            carriers = [() if p is None else carriers[p] for p in parts_of]
+    return carried_piece(topology, operation, carriers)
+
+
+def _pairs(operation: WorkloadOperation) -> list[tuple[int, int]]:
+    if operation.kind in DEMANDS:
+        return [(one.holders[0], one.receivers[0]) for one in operation.deliveries]
+    plain, group = collective_of(operation), operation.group
+    ends: list[tuple[int, int]] = [(-1, -1)] * plain.chunks
+    source = dict(zip(plain.pre.chunks.tolist(), plain.pre.ranks.tolist(), strict=True))
+    for chunk, rank in zip(plain.post.chunks.tolist(), plain.post.ranks.tolist(), strict=True):
+        ends[chunk] = group[source[chunk]], group[rank]
+    return ends

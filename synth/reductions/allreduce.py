@@ -21,29 +21,29 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints32
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
+from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.casts import Casts
-from weft.dsl.nouns.collective import Kind, make, one_shot_allreduce
+from weft.dsl.nouns.collective import Collective, Kind, make, one_shot_allreduce
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
-from weft.dsl.nouns.sketch import Chunks, Rule, Sketch
+from weft.dsl.nouns.sketch import Chunks, Sketch
 from weft.dsl.nouns.topology import Topology
 
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..bounds import bounds
-from ..engines.exact.demands import demands, find_orbits, reach
-from ..engines.exact.flow_bound import flow_bound
-from ..engines.exact.sums import as_sum, takes_sum
+from ..bounds.steps.demands import demands, find_orbits, reach
+from ..bounds.steps.flow_bound import flow_bound
 from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import meets_bound, pareto
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged, counted_us
 from ..time.schedule_time import simulate
 from .reduction import Quiet, Steps, Subproblem
-from .refine import refine
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,10 @@ class Composed:
         """Solve the halves and combine them, as :func:`composed_allreduce`."""
         whole = Outcome(Status.NOTHING)
         worth = problem.objective is not Objective.TIME or budget.effort >= self.effort.whole
-        if solver == "exact" and worth and takes_sum(_whole_sum(problem)):
+        asked = replace(problem, collective=as_sum(problem.collective.ranks))
+        if solver == "exact" and worth and takes_sum(asked):
             share = replace(budget, effort=budget.effort / 3)
-            whole = yield Subproblem(_whole_sum(problem), share, Quiet(observer))
+            whole = yield Subproblem(asked, share, Quiet(observer))
             budget = replace(budget, effort=budget.effort - share.effort)
         return (yield from composed_allreduce(problem, budget, observer, self.effort, whole))
 
@@ -107,29 +108,40 @@ def composed_allreduce(
             return gathers
         found = [*map(_direct, gathers.points)]
         found += _composed(scatters.points, gathers.points, problem.collective.ranks)
-        found += map(_called_allreduce, whole.points)
+        named = make(Kind.ALLREDUCE, problem.collective.ranks)
+        for p in whole.points:  # a sum asked for as a whole: its schedule is an allreduce's
+            schedule = replace(p.schedule, collective=named.split(p.factor))
+            found.append(replace(p, schedule=schedule))
         found = _obedient(found, problem.sketch)
         points = [
             replace(p, schedule=arranged(p.schedule, size, budget.seed, meter=meter))
             for p in pareto(found)
         ]
         best = _quicker(best, points, size)
-        if observer.cancelled() or all(_as_counted(p, size) for p in best):
+        if observer.cancelled() or all(
+            simulate(p.schedule, size).time_us <= counted_us(p.schedule, size) * (1 + 1e-9)
+            for p in best  # no longer than the rounds predict
+        ):
             break
     points = [_certified(p, problem, static.rounds_per_chunk, static.certificate) for p in best]
     return _outcome(problem, points, gathers, scatters, whole)
 
 
-def _whole_sum(problem: Problem) -> Problem:
-    """The allreduce as a sum that is asked for as a whole."""
-    return replace(problem, collective=as_sum(problem.collective.ranks))
+def takes_sum(problem: Problem, most_ranks: int = 16) -> bool:
+    """Return True for an allreduce called custom (:func:`as_sum`) where switches copy and sum."""
+    topology, collective = problem.topology, problem.collective
+    if problem.sketch is not None or topology.ranks > most_ranks:
+        return False
+    if collective.kind is not Kind.CUSTOM or collective.chunks != 1 or not collective.combining:
+        return False
+    able = any(node.multicast for node in topology.nodes)
+    able = able and any(node.reduces for node in topology.nodes)
+    return able and collective == as_sum(collective.ranks)
 
 
-def _called_allreduce(point: Point) -> Point:
-    """The point of a sum asked for as a whole, its schedule that of an allreduce."""
-    schedule = point.schedule
-    collective = make(Kind.ALLREDUCE, schedule.collective.ranks).split(point.factor)
-    return replace(point, schedule=replace(schedule, collective=collective))
+def as_sum(ranks: int) -> Collective:
+    """Return the allreduce as a collective of its own: a sum at all ranks, not two halves."""
+    return replace(make(Kind.ALLREDUCE, ranks), kind=Kind.CUSTOM, name="allreduce")
 
 
 def _halves(
@@ -154,19 +166,14 @@ def _halves(
 def _for_blocks(sketch: Sketch | None, ranks: int) -> Sketch | None:
     """The sketch for a half, in which each rank has one block: of N chunks of the buffer a block
     has N / ranks. Where that is no whole number only a sum at home can have N."""
-    if sketch is None:
-        return None
-
-    def rule(of: Rule) -> Rule:
-        if isinstance(of, Chunks) and of.count % ranks == 0:
-            return replace(of, count=of.count // ranks)
-        return of
-
-    return replace(sketch, rules=tuple(map(rule, sketch.rules)))
+    rules = (
+        replace(x, count=x.count // ranks) if isinstance(x, Chunks) and x.count % ranks == 0 else x
+        for x in (sketch.rules if sketch else ())
+    )
+    return sketch and replace(sketch, rules=tuple(rules))
 
 
 def _obedient(points: Sequence[Point], sketch: Sketch | None) -> list[Point]:
-    """The points whose whole schedule obeys all rules."""
     if sketch is None:
         return list(points)
     verdicts = [verify(p.schedule, sketch) for p in points]
@@ -180,15 +187,7 @@ def _obedient(points: Sequence[Point], sketch: Sketch | None) -> list[Point]:
     return kept
 
 
-def _as_counted(point: Point, size: int) -> bool:
-    """Return whether a schedule takes no longer than its rounds predict."""
-    time = simulate(point.schedule, size).time_us
-    return time <= counted_us(point.schedule, size) * (1 + 1e-9)
-
-
 def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Point]:
-    """The frontier of both; of equal points the one that is faster at a message size."""
-
     def key(p: Point) -> tuple[int, Fraction, float]:
         return p.steps, p.rounds_per_chunk, simulate(p.schedule, size).time_us
 
@@ -198,7 +197,6 @@ def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Poin
 def _outcome(
     problem: Problem, points: list[Point], gathers: Outcome, scatters: Outcome, whole: Outcome
 ) -> Outcome:
-    """Return the points that the objective asks for, and a text on the remaining gaps."""
     objective = problem.objective
     if objective is Objective.BANDWIDTH:
         points = points[-1:]
@@ -269,7 +267,6 @@ def _certified(point: Point, problem: Problem, static: Fraction, certificate: Ce
 
 
 def _broadcast_bound(topology: Topology, steps: int) -> tuple[Fraction, int]:
-    """The largest S-step broadcast bound over all roots."""
     near = reach(topology)
     best = (Fraction(0), 0)
     for root in range(topology.ranks):
@@ -317,17 +314,14 @@ def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:
         cut,
         **joined,
         rounds=rounds if scatter.rounds and gather.rounds else (),
-        casts=_one_after_the_other(scatter.casts, gather.casts, offset),
+        casts=Casts.of(
+            (*scatter.casts, *(replace(one, step=one.step + offset) for one in gather.casts))
+        ),
         provenance={
             "reduction": "compose",
             "parts": [dict(scatter.provenance), dict(gather.provenance)],
         },
     )
-
-
-def _one_after_the_other(first: Casts, second: Casts, offset: int) -> Casts:
-    """Return the casts of both, those of the second so many steps later."""
-    return Casts.of((*first, *(replace(one, step=one.step + offset) for one in second)))
 
 
 def one_shot_allreduce_from(gather: Schedule) -> Schedule:
@@ -349,3 +343,55 @@ def one_shot_allreduce_from(gather: Schedule) -> Schedule:
         bytes=None,
         provenance={"reduction": "one-shot", "parts": [dict(gather.provenance)]},
     )
+
+
+# --- the same schedule on smaller chunks ----------------------------------------------------------
+
+
+def refine(schedule: Schedule, pieces: int) -> Schedule:
+    """Every chunk cut into ``pieces``, each taking the same way; rounds grow with them.
+
+    Rounds per chunk stay the same. Pieces of a chunk stay together inside a step and in the
+    planned order. Times do not survive.
+
+    Raises:
+        UserError: a custom collective whose chunks are of unequal sizes.
+    """
+    if pieces == 1:
+        return schedule
+    columns = schedule.columns()
+    del columns["route_links"]
+    columns = {name: np.repeat(column, pieces) for name, column in columns.items()}
+    row = np.repeat(np.arange(len(schedule)), pieces)
+    columns["chunk"] = columns["chunk"] * pieces + np.tile(np.arange(pieces), len(schedule))
+    finer = (
+        replace(one, chunk=one.chunk * pieces + piece)
+        for one in schedule.casts
+        for piece in range(pieces)
+    )
+    made = Schedule.from_columns(
+        schedule.topology,
+        _finer(schedule.collective, pieces),
+        **columns,
+        route_links=schedule.route_links[rows_of(schedule.route_start, row)[1]],
+        rounds=tuple(r * pieces for r in schedule.rounds),
+        provenance=schedule.provenance,
+        stride=schedule.stride,
+        segments=schedule.segments,
+        casts=Casts.of(finer, _repeated(schedule.casts.priority, pieces)),
+    )
+    return replace(made, bytes=schedule.bytes)
+
+
+def _repeated(priority: Ints32 | None, pieces: int) -> list[int] | None:
+    return None if priority is None else np.repeat(priority, pieces).tolist()
+
+
+def _finer(collective: Collective, pieces: int) -> Collective:
+    if not collective.sizes:
+        return collective.split(pieces)
+    if collective.kind is Kind.CUSTOM or collective.local_reduce:
+        raise UserError(f"chunks of {collective.name}, of unequal sizes, are cut once, not again")
+    grains = collective.grains
+    of_chunk = (np.cumsum(grains) - grains) // collective.factor
+    return collective.plain().cut_in(np.repeat(grains, pieces), np.bincount(of_chunk) * pieces)

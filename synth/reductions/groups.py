@@ -34,7 +34,7 @@ from weft.dsl.nouns.sketch import (
     SwitchPolicy,
     Symmetry,
 )
-from weft.dsl.nouns.topology import Link, Node, Resource, Topology
+from weft.dsl.nouns.topology import Link, Resource, Topology
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def parts_of(phases: Sequence[Phase], kind: Kind, ranks: int) -> list[GroupPart]
     found = []
     for number, phase in enumerate(phases):
         inner = _inner(phases, number, kind, ranks)
-        for group in _moving(phase):
+        for group in (x for x in phase.groups if len(x) > 1):
             members = list(group)
             if phase.kind is Kind.ALLREDUCE:
                 cells = np.flatnonzero(cell[stands_for] == cell[members[0]])[None, :]
@@ -78,10 +78,6 @@ def parts_of(phases: Sequence[Phase], kind: Kind, ranks: int) -> list[GroupPart]
                 cells = np.array(rows, np.int64)
             found.append(GroupPart(number, phase.kind, group, cells))
     return found
-
-
-def _moving(phase: Phase) -> Iterator[tuple[int, ...]]:
-    return (group for group in phase.groups if len(group) > 1)
 
 
 def _joined(phases: Sequence[Phase], ranks: int) -> Ints:
@@ -114,7 +110,7 @@ def _handed_on(phases: Sequence[Phase], ranks: int) -> Iterator[GroupPart]:
     at, wanted = cell // ranks, cell % ranks
     for number, phase in enumerate(phases):
         inner = _joined(phases[number + 1 :], ranks)
-        for group in _moving(phase):
+        for group in (x for x in phase.groups if len(x) > 1):
             here = np.flatnonzero(np.isin(at, group))
             column = {int(inner[m]): i for i, m in enumerate(group)}
             place = {m: i for i, m in enumerate(group)}
@@ -137,12 +133,6 @@ class GroupMachine:
     nodes: tuple[int, ...]
     links: Ints
 
-    @property
-    def wiring(self) -> tuple[object, ...]:
-        """The nodes, links and resources: equal for groups that are wired alike."""
-        one = self.topology
-        return one.nodes, one.links, one.resources
-
 
 @kept()
 def group_machines(
@@ -153,23 +143,20 @@ def group_machines(
     A link or resource that k of them can use has the k-th part of its bandwidth in each: so a
     schedule takes as long alone there as all of them take together.
     """
-    used = [_between(topology, group) for group in groups]
+    used: list[set[int]] = []  # links on the paths from member to member over what does not store
+    for group in groups:
+        kept = {*group, *range(topology.ranks, len(topology.nodes))}
+        links = [i for i, x in enumerate(topology.links) if x.src in kept and x.dst in kept]
+        hops = find_hops(topology.restricted_to(group)).hops
+        used.append({links[i] for hop in hops for i in hop.route})
     users = np.zeros(len(topology.links), np.int64)
-    for links in used:
-        users[sorted(links)] += 1
-    sharers = [sum(not links.isdisjoint(r.links) for links in used) for r in topology.resources]
+    for mine in used:
+        users[sorted(mine)] += 1
+    sharers = [sum(not mine.isdisjoint(r.links) for mine in used) for r in topology.resources]
     return tuple(
-        _machine(topology, group, sorted(links), users.tolist(), sharers, name)
-        for group, links in zip(groups, used, strict=True)
+        _machine(topology, group, sorted(mine), users.tolist(), sharers, name)
+        for group, mine in zip(groups, used, strict=True)
     )
-
-
-def _between(topology: Topology, group: tuple[int, ...]) -> set[int]:
-    """The links on the paths from member to member through nodes that do not store."""
-    kept = {*group, *range(topology.ranks, len(topology.nodes))}
-    links = [i for i, x in enumerate(topology.links) if x.src in kept and x.dst in kept]
-    hops = find_hops(topology.restricted_to(group)).hops
-    return {links[i] for hop in hops for i in hop.route}
 
 
 def _machine(
@@ -195,23 +182,19 @@ def _machine(
         members = tuple(new[i] for i in r.links if i in new)
         if members:
             shared.append(Resource(f"shared{len(shared)}", members, r.bandwidth / sharing))
-    local = Topology(name, _named(topology, nodes), tuple(map(link, links)), tuple(shared))
+    hosts: dict[int | None, int | None] = {None: None}  # numbered as they come
+    for node in (topology.nodes[v] for v in nodes):
+        hosts.setdefault(node.host, len(hosts) - 1)
+    named = (
+        replace(node, name=f"{node.kind}{place}", host=hosts[node.host])
+        for place, node in enumerate(topology.nodes[v] for v in nodes)
+    )
+    local = Topology(name, tuple(named), tuple(map(link, links)), tuple(shared))
     return GroupMachine(local, nodes, np.array(links, np.int64))
 
 
-def _named(topology: Topology, nodes: tuple[int, ...]) -> tuple[Node, ...]:
-    """The nodes with the names of their places; hosts are numbered as they come."""
-    hosts: dict[int, int] = {}
-    found = []
-    for place, v in enumerate(nodes):
-        node = topology.nodes[v]
-        host = None if node.host is None else hosts.setdefault(node.host, len(hosts))
-        found.append(replace(node, name=f"{node.kind}{place}", host=host))
-    return tuple(found)
-
-
-def group_sketch(sketch: Sketch, machine: GroupMachine, cells: int) -> Sketch | None:
-    """The rules that bind a group alone; ``cells`` make up a unit of the whole collective.
+def group_rules(sketch: Sketch, machine: GroupMachine, cells: int) -> Iterator[Rule]:
+    """Yield the rules that bind a group alone; ``cells`` make up a unit of the whole collective.
 
     Rules about whole ways (hops, steps, detours, relays, fixed sends) are none of a part: the
     schedule that is put together is held against them.
@@ -219,11 +202,6 @@ def group_sketch(sketch: Sketch, machine: GroupMachine, cells: int) -> Sketch | 
     Raises:
         UserError: the chunks of a unit do not make up its cells.
     """
-    rules = tuple(_rules(sketch, machine, cells))
-    return replace(sketch, rules=rules, machine="", collective="", engine="") if rules else None
-
-
-def _rules(sketch: Sketch, machine: GroupMachine, cells: int) -> Iterator[Rule]:
     ranks = machine.topology.ranks
     place = {node: i for i, node in enumerate(machine.nodes)}
     link = {old: i for i, old in enumerate(machine.links.tolist())}

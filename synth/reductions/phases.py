@@ -9,30 +9,34 @@ slices is the fastest one.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
+import numpy as np
+
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.collective import make
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Phases, Sketch
+from weft.dsl.nouns.topology import Topology
 
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Observer, Outcome, Point, Status
 from ..base.meter import Meter
 from ..bounds import bounds
-from ..fabric.occupancy import rounds_per_chunk
-from ..frontier.objective import pareto
+from ..frontier.objective import pareto, point_of
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged
+from ..time.schedule_tables import doubled
 from ..time.schedule_time import simulate, simulation_steps
-from ..time.slices import doubled
-from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_sketch, parts_of
-from .in_turn import GroupSchedule, in_turn, planned, whole_sums
+from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_rules, parts_of
 from .reduction import Quiet, Steps, Subproblem
 
 
@@ -77,8 +81,22 @@ class Phased:
         return phases_of(problem) is not None
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
-        """As :func:`in_phases`."""
-        return in_phases(problem, budget, observer, solver, self.effort)
+        """Solve the parts of the groups in each phase, and join the schedules.
+
+        Raises:
+            UserError: a part cannot be solved, or what is put together breaks a rule.
+        """
+        rule, meter = phases_of(problem), budget.meter(observer.cancelled)
+        assert rule is not None, "else it does not fit"
+        cells = cells_of(rule.phases, rule.kind, problem.collective.ranks)
+        tasks = _tasks(problem, rule, cells)
+        run = _PhasedSolve(problem, tasks, cells, budget, meter, observer, solver, self.effort)
+        plan = run.plan()
+        for place, (size, finer) in enumerate(plan):
+            if run.found and meter.over():
+                break
+            yield from run.look_at(size, finer, meter.part(1 / (len(plan) - place)))
+        return run.outcome()
 
 
 def phases_of(problem: Problem) -> Phases | None:
@@ -89,32 +107,6 @@ def phases_of(problem: Problem) -> Phases | None:
         if isinstance(rule, Phases) and rule.kind is collective.kind and plain:
             return rule
     return None
-
-
-def _required(problem: Problem) -> Phases:
-    rule = phases_of(problem)
-    assert rule is not None, "whoever calls has looked"
-    return rule
-
-
-def in_phases(
-    problem: Problem, budget: Budget, observer: Observer, solver: str, effort: PhasesEffort
-) -> Steps:
-    """Solve the parts of the groups in each phase, and join the schedules.
-
-    ``solver``: the engine to name where a schedule does not name its finder.
-
-    Raises:
-        UserError: a part cannot be solved, or what is put together breaks a rule.
-    """
-    meter = budget.meter(observer.cancelled)
-    run = _PhasedSolve(problem, _tasks(problem), budget, meter, observer, solver, effort)
-    plan = run.plan()
-    for place, (size, finer) in enumerate(plan):
-        if run.found and meter.over():
-            break
-        yield from run.look_at(size, finer, meter.part(1 / (len(plan) - place)))
-    return run.outcome()
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,23 +133,23 @@ class _EqualParts:
         return replace(self.problem, objective=objective, bytes=None if latency else max(1, own))
 
 
-def _tasks(problem: Problem) -> list[_EqualParts]:
-    rule, sketch = _required(problem), problem.sketch or Sketch("")
-    ranks = problem.collective.ranks
-    cells = cells_of(rule.phases, rule.kind, ranks)
+def _tasks(problem: Problem, rule: Phases, cells: int) -> list[_EqualParts]:
+    sketch = problem.sketch or Sketch("")
     alike: dict[tuple[Any, ...], list[tuple[GroupPart, GroupMachine]]] = {}
-    rules: dict[tuple[Any, ...], Sketch | None] = {}
-    parts = parts_of(rule.phases, rule.kind, ranks)
+    sketches: dict[tuple[Any, ...], Sketch | None] = {}
+    parts = parts_of(rule.phases, rule.kind, problem.collective.ranks)
     for number, phase in enumerate(rule.phases):
         mine = [p for p in parts if p.phase == number]
         groups = tuple(p.ranks for p in mine)
         machines = group_machines(problem.topology, groups, f"{phase.kind}{number + 1}")
         for part, machine in zip(mine, machines, strict=True):
-            own = group_sketch(sketch, machine, cells)
-            key = (number, part.cells.shape, machine.wiring, own and own.rules)
+            rules = tuple(group_rules(sketch, machine, cells))
+            own = replace(sketch, rules=rules, machine="", collective="", engine="")
+            wiring = machine.topology.nodes, machine.topology.links, machine.topology.resources
+            key = (number, part.cells.shape, wiring, rules)
             alike.setdefault(key, []).append((part, machine))
-            rules[key] = own
-    return [_EqualParts(_problem(x[0], rules[key]), tuple(x)) for key, x in alike.items()]
+            sketches[key] = own if rules else None
+    return [_EqualParts(_problem(x[0], sketches[key]), tuple(x)) for key, x in alike.items()]
 
 
 def _problem(of: tuple[GroupPart, GroupMachine], sketch: Sketch | None) -> Problem:
@@ -174,10 +166,9 @@ def _problem(of: tuple[GroupPart, GroupMachine], sketch: Sketch | None) -> Probl
 
 @dataclass(slots=True)
 class _PhasedSolve:
-    """One problem, its tasks, and the schedules joined so far."""
-
     problem: Problem
     tasks: list[_EqualParts]
+    cells: int
     budget: Budget
     meter: Meter
     observer: Observer
@@ -199,11 +190,10 @@ class _PhasedSolve:
 
     def look_at(self, size: int, finer: int, meter: Meter) -> Generator[Subproblem, Outcome, None]:
         """Solve the parts for a slice of the message, and put them together for the message."""
-        cells = self._cells()
         placed: list[GroupSchedule] = []
         said = []
         for turn, task in enumerate(self.tasks):
-            part = task.at(self.problem, max(1, size // finer), cells)
+            part = task.at(self.problem, max(1, size // finer), self.cells)
             point = yield from self._part(part, task, meter.part(1 / (len(self.tasks) - turn)))
             if point is None:
                 return
@@ -211,18 +201,17 @@ class _PhasedSolve:
             said.append(f"{task.name} by {finder}")
             placed += [GroupSchedule(p, machine, point.schedule) for p, machine in task.parts]
         self.observer.stage("phases put together")
-        joined = in_turn(
-            self.problem.topology, self.problem.collective, placed, cells, self.effort.finest
-        )
+        topology, collective = self.problem.topology, self.problem.collective
+        joined = in_turn(topology, collective, placed, self.cells, self.effort.finest)
         joined = joined.with_provenance(reduction="phases", parts=said)
-        _require_obedient(joined, self.problem)
-        point = self._point(self._sliced(joined, size), "; ".join(said))
+        verdict = verify(joined, self.problem.sketch)
+        if not verdict.ok:
+            why = verdict.problems[0]
+            raise UserError(f"the phases, one after the other, break a rule: {why}")
+        known = bounds(topology, collective)
+        point = point_of(self._sliced(joined, size), known, words="; ".join(said))
         self.found.append(point)
         self.observer.incumbent(point)
-
-    def _cells(self) -> int:
-        rule = _required(self.problem)
-        return cells_of(rule.phases, rule.kind, self.problem.collective.ranks)
 
     def _part(
         self, problem: Problem, task: _EqualParts, meter: Meter
@@ -242,13 +231,16 @@ class _PhasedSolve:
         return min(usable, key=lambda p: simulate(p.schedule, size).time_us, default=None)
 
     def _sliced(self, schedule: Schedule, size: int) -> Schedule:
-        """Return it in the fastest number of slices at a size; more are tried until slower."""
         made = {1: schedule}
 
         def time(slices: int) -> float:
             if slices == 1:
                 return simulate(schedule, size).time_us
-            timed = [(simulate(s, size).time_us, s) for s in planned(schedule, slices)]
+            # First come first served; or slice by slice, in the order of the schedule.
+            order = np.arange(len(schedule), dtype=np.int32)
+            served = replace(schedule, segments=slices)
+            ways = served, replace(served, priority=order, stride=0)
+            timed = [(simulate(s, size).time_us, s) for s in ways]
             self.meter.spend(sum(simulation_steps(s) for _, s in timed))
             took, made[slices] = min(timed, key=lambda x: x[0])
             return took
@@ -257,22 +249,6 @@ class _PhasedSolve:
         if size > self.effort.least_cut:
             most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))
         return made[min(doubled(time, most, self.effort.slower))[1]]
-
-    def _point(self, schedule: Schedule, words: str) -> Point:
-        limit = bounds(self.problem.topology, self.problem.collective)
-        rate = rounds_per_chunk(schedule)
-        return Point(
-            schedule,
-            schedule.steps,
-            0,
-            schedule.collective.factor,
-            limit.rounds_per_chunk,
-            limit.certificate,
-            step_optimal=schedule.steps == limit.steps,
-            bandwidth_optimal=rate == limit.rounds_per_chunk,
-            rate=rate,
-            words=words,
-        )
 
     def outcome(self) -> Outcome:
         """Return the outcome that is best for the objective."""
@@ -290,7 +266,169 @@ class _PhasedSolve:
         return Outcome(Status.FEASIBLE, tuple(points), tuple(p.words for p in points))
 
 
-def _require_obedient(schedule: Schedule, problem: Problem) -> None:
-    verdict = verify(schedule, problem.sketch)
-    if not verdict.ok:
-        raise UserError(f"the phases, one after the other, break a rule: {verdict.problems[0]}")
+# --- joining the schedules of groups --------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSchedule:
+    """One group: its part, its machine, and the schedule of the part on that machine."""
+
+    part: GroupPart
+    machine: GroupMachine
+    schedule: Schedule
+
+
+def in_turn(
+    topology: Topology,
+    collective: Collective,
+    placed: Sequence[GroupSchedule],
+    cells: int,
+    finest: int,
+) -> Schedule:
+    """One schedule of the plain collective, of whose units each is ``cells`` cells.
+
+    A phase takes as many steps as its slowest group. Cells are cut wherever some group cuts them,
+    in at most ``finest`` grains.
+
+    Raises:
+        UserError: the groups cut cells in shares without a common denominator.
+    """
+    grid = _CellCuts.of(placed, collective.chunks * cells, finest)
+    parts, first = [], 0
+    for number in sorted({p.part.phase for p in placed}):
+        mine = [p for p in placed if p.part.phase == number]
+        parts += [_columns(p, grid, first) for p in mine]
+        first += max(p.schedule.steps for p in mine)
+    joined = {
+        name: np.concatenate([part[name] for part in parts]) for part in parts for name in part
+    }
+    # Groups take turns: of two that share a link neither goes before the other altogether.
+    order = np.lexsort((joined.pop("turn"), joined["step"]))
+    lengths = joined.pop("route_lengths")
+    links = joined.pop("route_links")
+    start = np.concatenate([[0], np.cumsum(lengths)])
+    routes, at = rows_of(start, order)
+    columns: dict[str, Any] = {name: column[order] for name, column in joined.items()}
+    return Schedule.from_columns(
+        topology,
+        grid.cut(collective, cells),
+        **columns,
+        route_lengths=np.diff(routes),
+        route_links=links[at],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _CellCuts:
+    """Cuts of cells into pieces: ``ends[first[c]:first[c+1]]`` are where the pieces of cell c end,
+    in parts of ``grains``."""
+
+    grains: int
+    first: Ints
+    ends: Ints
+
+    @staticmethod
+    def of(placed: Sequence[GroupSchedule], cells: int, finest: int) -> _CellCuts:
+        grains = math.lcm(*(p.schedule.collective.factor for p in placed))
+        if grains > finest:
+            raise UserError("the groups cut their data in shares without a common denominator")
+        marks = [np.full(cells, grains)]
+        owners = [np.arange(cells)]
+        for p in placed:
+            unit, _, end = _shares(p.schedule.collective, grains)
+            cell = p.part.cells[unit]
+            owners.append(cell.ravel())
+            marks.append(np.repeat(end, cell.shape[1]))
+        key = distinct_values(np.concatenate(owners) * (grains + 1) + np.concatenate(marks))
+        owner, ends = np.divmod(key, grains + 1)
+        return _CellCuts(grains, np.searchsorted(owner, np.arange(cells + 1)), ends)
+
+    @property
+    def sizes(self) -> Ints:
+        """Grains of every piece."""
+        before = np.concatenate([[0], self.ends[:-1]])
+        before[self.first[:-1]] = 0
+        found: Ints = self.ends - before
+        return found
+
+    def cut(self, collective: Collective, cells: int) -> Collective:
+        """The plain collective in these pieces."""
+        sizes = self.sizes
+        if (sizes == sizes[0]).all():
+            return collective.split(len(sizes) // collective.chunks)
+        count = np.diff(self.first[::cells])
+        return collective.cut_in(sizes // np.gcd.reduce(sizes), count)
+
+    def pieces(self, cell: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """The pieces of shares of cells: (which share, piece)."""
+        owner = np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+        whole = owner * (self.grains + 1) + self.ends
+        first = np.searchsorted(whole, cell * (self.grains + 1) + begin, side="right")
+        last = np.searchsorted(whole, cell * (self.grains + 1) + end, side="right")
+        count = last - first
+        share = np.repeat(np.arange(len(cell)), count)
+        inside = np.arange(len(share)) - np.repeat(np.cumsum(count) - count, count)
+        return share, first[share] + inside
+
+
+def _shares(collective: Collective, grains: int) -> tuple[Ints, Ints, Ints]:
+    """Of every chunk: its unit, and the grains of the unit between which it lies."""
+    scale = grains // collective.factor
+    opens = np.cumsum(collective.grains) - collective.grains
+    unit, inside = np.divmod(opens, collective.factor)
+    return unit, inside * scale, (inside + collective.grains) * scale
+
+
+def _columns(p: GroupSchedule, grid: _CellCuts, first_step: int) -> dict[str, Ints]:
+    s = p.schedule
+    unit, begin, end = _shares(s.collective, grid.grains)
+    copies = p.part.cells.shape[1]
+    share, piece = grid.pieces(
+        p.part.cells[unit].ravel(), np.repeat(begin, copies), np.repeat(end, copies)
+    )
+    edges = np.searchsorted(share // copies, np.arange(s.collective.chunks + 1))
+    starts, at = rows_of(edges, s.chunk.astype(np.int64))
+    row = np.repeat(np.arange(len(s)), np.diff(starts))
+    route_starts, links = rows_of(s.route_start, row)
+    where = np.array(p.machine.nodes, np.int64)
+    return {
+        "chunk": piece[at],
+        "src": where[s.src[row]],
+        "dst": where[s.dst[row]],
+        "step": s.step[row].astype(np.int64) + first_step,
+        "reduce": s.reduce[row].astype(np.int64),
+        "route_lengths": np.diff(route_starts),
+        "route_links": p.machine.links[s.route_links[links]],
+        "turn": _turns(s)[row],
+    }
+
+
+def _turns(s: Schedule) -> Ints:
+    """Position of each transfer in the planned order, else in the order of the schedule."""
+    if s.priority is None:
+        return np.arange(len(s))
+    found = np.empty(len(s), np.int64)
+    found[np.argsort(s.priority, kind="stable")] = np.arange(len(s))
+    return found
+
+
+def whole_sums(schedule: Schedule) -> Schedule | None:
+    """Return an allreduce without local sums at the end: as it is; or, if every contribution comes
+    straight from its owner in one step, the same transfers as reductions; else None."""
+    c = schedule.collective
+    if not c.local_reduce:
+        return schedule
+    owner = np.empty(c.chunks, np.int64)
+    owner[c.pre.chunks] = c.pre.ranks
+    if schedule.steps > 1 or (owner[schedule.chunk] != schedule.src).any():
+        return None
+    place = np.empty(c.chunks, np.int64)
+    for group in c.local_reduce:
+        place[list(group)] = group[0]
+    plain = make(c.kind, c.ranks, chunks=c.factor)
+    columns = schedule.columns()
+    columns["chunk"] = place[schedule.chunk]
+    columns["reduce"] = np.ones(len(schedule), bool)
+    return Schedule.from_columns(
+        schedule.topology, plain, **columns, provenance=schedule.provenance
+    )

@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Problem
 
-from ..base.engine import Budget, Observer, Outcome, Point
+from ..base.engine import Budget, Forwarding, Observer, Outcome, Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +62,22 @@ def run(steps: Steps, solve: Callable[[Subproblem], Outcome]) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class Quiet(Forwarding):
     """Observer that forwards all but incumbents, which solve only a subproblem."""
 
     inner: Observer
 
-    def stage(self, name: str) -> None:
-        """Pass it on."""
-        self.inner.stage(name)
-
     def incumbent(self, point: Point) -> None:
         """Ignore it."""
 
-    def cancelled(self) -> bool:
-        """Pass it on."""
-        return self.inner.cancelled()
-
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class Translated(Forwarding):
     """Observer that forwards all; incumbents become schedules of the whole problem."""
 
     inner: Observer
     back: Callable[[Point], Point]
 
-    def stage(self, name: str) -> None:
-        """Pass it on."""
-        self.inner.stage(name)
-
     def incumbent(self, point: Point) -> None:
         """Pass it on, turned back."""
         self.inner.incumbent(self.back(point))
-
-    def cancelled(self) -> bool:
-        """Pass it on."""
-        return self.inner.cancelled()

@@ -13,14 +13,15 @@ is every contribution, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints32
-from weft.dsl.base.errors import Infeasible, UserError
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Casts
 from weft.dsl.nouns.collective import Collective, Kind
@@ -37,9 +38,7 @@ from weft.dsl.nouns.sketch import (
     Phases,
     Relay,
     Rule,
-    Sketch,
 )
-from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Budget, Observer, Point
 from ..judge.allowed_pairs import off_relays
@@ -80,77 +79,66 @@ class Reversed:
         return replace(outcome, points=tuple(map(back, outcome.points)))
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """Converts a schedule of the dual to one of the original problem."""
+def _undone(problem: Problem, dual: Problem, schedule: Schedule) -> Schedule:
+    """Steps, hops, routes and rounds reversed; arrivals of combining chunks are added up.
 
-    problem: Problem
-    dual: Problem
+    The dual schedule is pruned first: a copy that is not needed would become a missing
+    contribution's detour. Times do not survive. A multicast becomes a sum; casts are of
+    collectives in which every rank has something to add.
 
-    def __call__(self, schedule: Schedule) -> Schedule:
-        """Steps, hops, routes and rounds reversed; arrivals of combining chunks are added up.
-
-        The dual schedule is pruned first: a copy that is not needed would become a missing
-        contribution's detour. Times do not survive. A multicast becomes a sum; casts are of
-        collectives in which every rank has something to add.
-
-        Raises:
-            UserError: a schedule for another collective than the dual's, cut or not.
-        """
-        pieces = schedule.collective.factor // max(1, self.dual.collective.factor)
-        if pieces < 1 or schedule.collective != self.dual.collective.split(pieces):
-            raise UserError(f"{schedule.collective} is no dual of {self.problem.collective}")
-        steps = len(schedule.rounds) or schedule.steps
-        tree = prune(schedule)
-        columns, lengths = tree.columns(), np.diff(tree.route_start)
-        collective = self.problem.collective.split(pieces)
-        chunk, target = columns["chunk"][::-1], columns["src"][::-1]
-        step = steps - 1 - columns["step"][::-1]
-        # Last transfer first, and every route from its end: the links simply come backwards.
-        turned = Schedule.from_columns(
-            self.problem.topology,
-            collective,
-            chunk,
-            columns["dst"][::-1],
-            target,
-            step,
-            _adds(collective, chunk, target, step),
-            lengths[::-1],
-            columns["route_links"][::-1],
-            provenance={**schedule.provenance, "reduction": "reverse"},
-            casts=Casts.of(one.turned(steps - 1 - one.step) for one in tree.casts),
-        )
-        # An idle first step of the dual would be an idle last one: it falls off.
-        rounds = schedule.rounds[::-1][: turned.steps]
-        return replace(turned, rounds=rounds, bytes=schedule.bytes, segments=schedule.segments)
+    Raises:
+        UserError: a schedule for another collective than the dual's, cut or not.
+    """
+    pieces = schedule.collective.factor // max(1, dual.collective.factor)
+    if pieces < 1 or schedule.collective != dual.collective.split(pieces):
+        raise UserError(f"{schedule.collective} is no dual of {problem.collective}")
+    steps = len(schedule.rounds) or schedule.steps
+    tree = prune(schedule)
+    columns, lengths = tree.columns(), np.diff(tree.route_start)
+    collective = problem.collective.split(pieces)
+    chunk, target = columns["chunk"][::-1], columns["src"][::-1]
+    step = steps - 1 - columns["step"][::-1]
+    # Last transfer first, and every route from its end: the links simply come backwards.
+    turned = Schedule.from_columns(
+        problem.topology,
+        collective,
+        chunk,
+        columns["dst"][::-1],
+        target,
+        step,
+        _adds(collective, chunk, target, step),
+        lengths[::-1],
+        columns["route_links"][::-1],
+        provenance={**schedule.provenance, "reduction": "reverse"},
+        casts=Casts.of(one.turned(steps - 1 - one.step) for one in tree.casts),
+    )
+    # An idle first step of the dual would be an idle last one: it falls off.
+    rounds = schedule.rounds[::-1][: turned.steps]
+    return replace(turned, rounds=rounds, bytes=schedule.bytes, segments=schedule.segments)
 
 
-def reverse(problem: Problem, *, steps: int | None = None) -> tuple[Problem, Undo]:
-    """The dual problem on the reversed topology, and the way back.
-
-    ``steps``: the number of steps that schedules of the dual will have, where it is known; a
-    fixed send at a step cannot be turned round without it.
+def reverse(problem: Problem) -> tuple[Problem, Callable[[Schedule], Schedule]]:
+    """The dual problem on the reversed topology, and the way back of its schedules.
 
     Raises:
         UserError: the collective has no dual (a chunk with several destinations, contributions
             that overlap or are not all wanted, groups summed at home), or a rule of the sketch has
-            none; it says which. Infeasible: a rule demands a send after the last step.
+            none; it says which.
     """
     ends = _ends(problem.collective)
     collective = _dual_collective(problem.collective, ends)
-    sketch = problem.sketch and _dual_sketch(problem.sketch, problem, collective, ends, steps)
+    sketch = problem.sketch
+    if sketch is not None:
+        rules = tuple(x for rule in sketch.rules for x in _dual_rule(rule, problem, ends))
+        named = str(collective.kind) if sketch.collective else ""
+        sketch = replace(sketch, rules=rules, collective=named)
     dual = replace(
         problem, topology=problem.topology.reversed(), collective=collective, sketch=sketch
     )
-    return dual, Undo(problem, dual)
+    return dual, partial(_undone, problem, dual)
 
 
-def _adds(
-    c: Collective,
-    chunk: Ints32,
-    rank: Ints32,
-    step: Ints32,
-) -> Bools:
+def _adds(c: Collective, chunk: Ints32, rank: Ints32, step: Ints32) -> Bools:
     """Which arrivals (sorted by step) are added to what the rank holds.
 
     All, but the first at a place that starts empty; if several come first in one step, all.
@@ -177,8 +165,7 @@ def _ends(c: Collective) -> Ints32:
     wanted = np.bincount(c.post.chunks, minlength=c.chunks)
     if (wanted > 1).any():
         chunk = int(np.argmax(wanted > 1))
-        start = c.pre.sets[c.pre.chunks == chunk]
-        held = {c.contributions[s] for s in start.tolist()}
+        held = {c.contributions[s] for s in c.pre.sets[c.pre.chunks == chunk].tolist()}
         asked = {c.contributions[s] for s in c.post.sets[c.post.chunks == chunk].tolist()}
         if asked <= held:
             raise UserError(
@@ -193,12 +180,6 @@ def _ends(c: Collective) -> Ints32:
         )
     ends = np.full(c.chunks, -1, np.int32)
     ends[c.post.chunks] = c.post.ranks
-    _check_contributions(c)
-    return ends
-
-
-def _check_contributions(c: Collective) -> None:
-    """Each wanted chunk must start as disjoint parts of what it must become."""
     sizes = np.array([len(s) for s in c.contributions], np.int64)
     target = np.zeros(c.chunks, np.int64)
     target[c.post.chunks] = sizes[c.post.sets]
@@ -213,18 +194,25 @@ def _check_contributions(c: Collective) -> None:
             f"{c}: chunk {chunk} starts with {start[chunk]} contributions and must end with "
             f"{target[chunk]}; a dual needs each of them exactly once"
         )
+    return ends
 
 
 def _dual_collective(c: Collective, ends: Ints32) -> Collective:
     """Every chunk from its destination to where its parts start."""
-    sets, single = _with_singles(c)
+    sets = list(c.contributions)
+    index = {s: i for i, s in reversed(list(enumerate(sets)))}
+    single = np.zeros(c.ranks, np.int32)
+    for rank in range(c.ranks):  # the set of each rank by itself
+        single[rank] = index.setdefault(frozenset([rank]), len(sets))
+        if single[rank] == len(sets):
+            sets.append(frozenset([rank]))
     wanted = ends[c.pre.chunks] >= 0
     before, after = c.pre.rows()[wanted], c.post
     source = ends[before[:, 1]]
     return replace(
         c,
         kind=_DUAL.get(c.kind, Kind.CUSTOM),
-        contributions=sets,
+        contributions=tuple(sets),
         pre=Placement(after.ranks, after.chunks, single[after.ranks], after.offsets),
         post=Placement(
             *(
@@ -236,35 +224,10 @@ def _dual_collective(c: Collective, ends: Ints32) -> Collective:
     )
 
 
-def _with_singles(c: Collective) -> tuple[tuple[frozenset[int], ...], Ints32]:
-    """The sets of a collective and one for each rank alone; and where the latter are."""
-    index = {s: i for i, s in reversed(list(enumerate(c.contributions)))}
-    sets = list(c.contributions)
-    single = np.zeros(c.ranks, np.int32)
-    for rank in range(c.ranks):
-        one = frozenset([rank])
-        if one not in index:
-            index[one] = len(sets)
-            sets.append(one)
-        single[rank] = index[one]
-    return tuple(sets), single
-
-
 # --- the sketch -----------------------------------------------------------------------------------
 
 
-def _dual_sketch(
-    sketch: Sketch,
-    problem: Problem,
-    dual: Collective,
-    ends: Ints32,
-    steps: int | None,
-) -> Sketch:
-    rules = tuple(x for rule in sketch.rules for x in _dual_rule(rule, problem, ends, steps))
-    return replace(sketch, rules=rules, collective=str(dual.kind) if sketch.collective else "")
-
-
-def _dual_rule(rule: Rule, problem: Problem, ends: Ints32, steps: int | None) -> Iterator[Rule]:
+def _dual_rule(rule: Rule, problem: Problem, ends: Ints32) -> Iterator[Rule]:
     """Yield the rules of the dual for a rule. Peers, symmetry, chunks and limits are unchanged."""
     match rule:
         case Only() | Forbid():
@@ -272,7 +235,8 @@ def _dual_rule(rule: Rule, problem: Problem, ends: Ints32, steps: int | None) ->
         case Relay():
             yield from _dual_relay(rule, problem, ends)
         case Phases():
-            yield _dual_phases(rule)
+            turned = (Phase(_TURNED.get(p.kind, p.kind), p.groups) for p in reversed(rule.phases))
+            yield replace(rule, phases=tuple(turned), kind=_TURNED.get(rule.kind, rule.kind))
         case OwnFirst():
             raise UserError(
                 f"the rule {rule.label!r} has no meaning for {problem.collective} turned round",
@@ -280,18 +244,12 @@ def _dual_rule(rule: Rule, problem: Problem, ends: Ints32, steps: int | None) ->
                 hint="an order of sends is for data that is copied",
             )
         case FixedSend():
-            yield from _dual_send(rule, problem.collective, ends, steps)
+            yield from _dual_send(rule, problem.collective, ends)
         case _:
             yield rule
 
 
 _TURNED = {Kind.REDUCE_SCATTER: Kind.ALLGATHER, Kind.ALLGATHER: Kind.REDUCE_SCATTER}
-
-
-def _dual_phases(rule: Phases) -> Phases:
-    """Reverse the order of the phases; scatters become gathers."""
-    turned = tuple(Phase(_TURNED.get(p.kind, p.kind), p.groups) for p in reversed(rule.phases))
-    return replace(rule, phases=turned, kind=_TURNED.get(rule.kind, rule.kind))
 
 
 def _swap(pair: Pair) -> Pair:
@@ -307,13 +265,22 @@ def _dual_relay(rule: Relay, problem: Problem, ends: Ints32) -> Iterator[Rule]:
     c, sources = problem.collective, sorted(rule.sources)
     started = {r: set(c.pre.chunks[c.pre.ranks == r].tolist()) for r in sources}
     wanted = set(np.flatnonzero(ends >= 0).tolist())
-    around = {r: _leaving(problem.topology, r) - set(rule.through) for r in sources}
+    host, every = problem.topology.host_of, range(problem.topology.ranks)
+    around = {  # pairs from the host of a rank to other hosts
+        r: {(u, v) for u in every for v in every if host[u] == host[r] != host[v]}
+        - set(rule.through)
+        for r in sources
+    }
     starts = {tuple(sorted(c.pre.ranks[c.pre.chunks == k].tolist())) for k in wanted}
     if len(starts) == 1:
         # Every chunk starts on all these ranks, so the order of own and other data does not matter.
         (ranks,) = starts
         mine = set().union(*(around[r] for r in sources if r in ranks))
-        pairs = frozenset(_swap(p) for p in mine & _barred(problem, ranks))
+        assert problem.sketch is not None
+        begin = np.isin(np.arange(c.ranks), ranks)
+        bad = off_relays(problem.topology, problem.sketch, begin)
+        barred = {(int(u), int(v)) for u, v in np.argwhere(bad)}
+        pairs = frozenset(map(_swap, mine & barred))
         yield Forbid(label=rule.label, span=rule.span, pairs=pairs)
         return
     if c.combining or rule.own_first:
@@ -335,43 +302,15 @@ def _dual_relay(rule: Relay, problem: Problem, ends: Ints32) -> Iterator[Rule]:
                 )
 
 
-def _barred(problem: Problem, ranks: tuple[int, ...]) -> set[Pair]:
-    """The pairs that relays keep from chunks that start on all of some ranks."""
-    assert problem.sketch is not None
-    starts = np.zeros(problem.collective.ranks, bool)
-    starts[list(ranks)] = True
-    bad = off_relays(problem.topology, problem.sketch, starts)
-    return {(int(u), int(v)) for u, v in np.argwhere(bad)}
-
-
-def _leaving(topology: Topology, rank: int) -> set[Pair]:
-    """Pairs from the host of a rank to other hosts."""
-    host = topology.host_of
-    inside = [r for r in range(topology.ranks) if host[r] == host[rank]]
-    outside = [r for r in range(topology.ranks) if host[r] != host[rank]]
-    return {(u, v) for u in inside for v in outside}
-
-
-def _dual_send(rule: FixedSend, c: Collective, ends: Ints32, steps: int | None) -> Iterator[Rule]:
-    step = rule.step
-    if step is not None:
-        if steps is None:
-            raise UserError(
-                f"the rule {rule.label!r} names a step; {c} is solved backwards, where steps "
-                "cannot be counted from the beginning",
-                where=rule.span,
-                hint="leave the step out",
-            )
-        step = steps + 1 - step
-        if step < 1 and rule.must:
-            raise Infeasible(
-                f"the rule {rule.label!r} names step {rule.step} of {steps}",
-                where=rule.span,
-                conflict=(rule.label,),
-            )
-        if step < 1:
-            return
+def _dual_send(rule: FixedSend, c: Collective, ends: Ints32) -> Iterator[Rule]:
+    if rule.step is not None:
+        raise UserError(
+            f"the rule {rule.label!r} names a step; {c} is solved backwards, where steps "
+            "cannot be counted from the beginning",
+            where=rule.span,
+            hint="leave the step out",
+        )
     mine = c.pre.chunks[c.pre.ranks == rule.owner]
     targets = {int(d) for d in ends[mine] if d >= 0 and rule.target in (None, d)}
     for owner in sorted(targets):
-        yield replace(rule, owner=owner, target=rule.owner, pair=_swap(rule.pair), step=step)
+        yield replace(rule, owner=owner, target=rule.owner, pair=_swap(rule.pair))

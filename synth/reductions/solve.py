@@ -2,20 +2,105 @@
 
 from __future__ import annotations
 
+from dataclasses import field, replace
+from typing import ClassVar
+
 from weft.dsl.base.errors import Refusal
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.plugins import expect, plugin_of
-from weft.dsl.nouns.problem import Problem
+from weft.dsl.base.plugins import expect, fault, plugin_of
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import CastPolicy, Sketch
+from weft.dsl.nouns.topology import Topology
 
-from ..base.engine import Budget, Certificate, Engine, Observer, Outcome, Point
+from ..base.effort import Effort, setting
+from ..base.engine import Budget, Certificate, Engine, Forwarding, Observer, Outcome, Point, Status
+from ..bounds import bounds
 from ..judge.point import require_right
 from .allreduce import Composed
-from .claims import with_our_bounds, without_claims
-from .grains import Grains
-from .narrowed import Narrowed
 from .phases import Phased
-from .reduction import Reduction, Subproblem, run
+from .reduction import Reduction, Steps, Subproblem, Translated, run
 from .reverse import Reversed
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Solves on the machine whose switches do only what the sketch leaves to them."""
+
+    name: ClassVar[str] = "narrowed"
+
+    def fits(self, problem: Problem) -> bool:
+        """Return whether the sketch has such rules."""
+        return problem.sketch is not None and bool(problem.sketch.of(CastPolicy))
+
+    def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
+        """Yield the problem without these rules; its answers, on the machine as it is."""
+        assert problem.sketch is not None
+
+        def back(point: Point) -> Point:
+            return replace(point, schedule=replace(point.schedule, topology=problem.topology))
+
+        rest = tuple(r for r in problem.sketch.rules if not isinstance(r, CastPolicy))
+        inner = replace(
+            problem,
+            topology=narrowed(problem.topology, problem.sketch),
+            sketch=replace(problem.sketch, rules=rest) if rest else None,
+        )
+        outcome = yield Subproblem(inner, budget, Translated(observer, back))
+        return replace(outcome, points=tuple(map(back, outcome.points)))
+
+
+def narrowed(topology: Topology, sketch: Sketch) -> Topology:
+    """Return the machine whose switches do only what the rules of a sketch leave to them."""
+    nodes = list(topology.nodes)
+    for rule in sketch.rules:
+        if not isinstance(rule, CastPolicy):
+            continue
+        node = nodes[rule.switch]
+        if rule.allowed is not None:
+            reduces = node.reduces and "reduces" in rule.allowed
+            multicast = node.multicast and "multicast" in rule.allowed
+            node = replace(
+                node,
+                reduces=reduces,
+                multicast=multicast,
+                turns=node.turns and reduces and multicast,
+                issuer_in_group=node.issuer_in_group and (reduces or multicast),
+            )
+        if rule.groups is not None:
+            most = rule.groups if node.limits.groups is None else node.limits.groups
+            node = replace(node, limits=replace(node.limits, groups=min(most, rule.groups)))
+        nodes[rule.switch] = node
+    return replace(topology, nodes=tuple(nodes))  # declared symmetries are verified before use
+
+
+@dataclass(frozen=True, slots=True)
+class GrainsEffort(Effort):
+    """Limits of the reduction to grains."""
+
+    most: int = setting(1 << 14, "grains of a collective, at most: engines look at each")
+
+
+@dataclass(frozen=True, slots=True)
+class Grains:
+    """Reduction of a collective with chunks of unequal sizes to one with a chunk per grain."""
+
+    name: ClassVar[str] = "grains"
+
+    effort: GrainsEffort = field(default_factory=GrainsEffort)
+
+    def fits(self, problem: Problem) -> bool:
+        """Sizes that are not too many grains; groups summed at home name whole chunks."""
+        collective = problem.collective
+        if not collective.sizes or collective.local_reduce:
+            return False
+        return sum(collective.coarsest().sizes) <= self.effort.most
+
+    def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
+        """Solve in grains: what solves that solves the problem."""
+        collective = problem.collective.coarsest().in_grains()
+        outcome = yield Subproblem(replace(problem, collective=collective), budget, observer)
+        return outcome
+
 
 NARROWED = Narrowed()
 """Of rules that no engine has to know: applied before an engine is asked."""
@@ -60,24 +145,68 @@ def _direct(problem: Problem, engine: Engine, budget: Budget, observer: Observer
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Forwarding):
     """Observer that forwards all; a wrong incumbent is the fault of the engine's package."""
 
     inner: Observer
     problem: Problem
     engine: Engine
 
-    def stage(self, name: str) -> None:
-        self.inner.stage(name)
-
     def incumbent(self, point: Point) -> None:
         self.require_right(point)
         self.inner.incumbent(with_our_bounds(point, self.problem))
-
-    def cancelled(self) -> bool:
-        return self.inner.cancelled()
 
     def require_right(self, point: Point) -> None:
         expect(Point, point, self.engine, "solve")
         expect(Certificate, point.certificate, self.engine, "solve")
         require_right(point, self.problem, self.engine)
+
+
+# --- claims of other packages' engines ------------------------------------------------------------
+
+
+def with_our_bounds(point: Point, problem: Problem) -> Point:
+    """Return a point with weft's bound, its certificate, and what follows from them."""
+    known = bounds(problem.topology, problem.collective)
+    return replace(
+        point,
+        bound=known.rounds_per_chunk,
+        certificate=known.certificate,
+        step_optimal=point.steps == known.steps,
+        bandwidth_optimal=point.rounds_per_chunk == known.rounds_per_chunk,
+        least_us=None,
+    )
+
+
+def without_claims(outcome: Outcome, problem: Problem, engine: Engine) -> Outcome:
+    """Return the outcome of another package's engine as far as weft can vouch for it.
+
+    Optimal is only what weft's own bounds prove; infeasible counts as nothing found, with a
+    statement of who says so.
+
+    Raises:
+        PluginFault: the status is not one, or says that there are schedules and none is there.
+    """
+    status = expect(Status, outcome.status, engine, "solve as its status")
+    plugin = plugin_of(engine)
+    if status in (Status.OPTIMAL, Status.FEASIBLE) and not outcome.points and plugin is not None:
+        raise fault(plugin, f"returned {status} from solve without a schedule")
+    if status is Status.INFEASIBLE:
+        said = f"{plugin} states that no schedule obeys the rules; weft has no proof of it"
+        return replace(outcome, status=Status.NOTHING, statements=(*outcome.statements, said))
+    points = tuple(with_our_bounds(point, problem) for point in outcome.points)
+    if status is Status.OPTIMAL and not all(_best(point, problem) for point in points):
+        status = Status.FEASIBLE
+    return replace(outcome, status=status, points=points)
+
+
+def _best(point: Point, problem: Problem) -> bool:
+    match problem.objective:
+        case Objective.LATENCY:
+            return point.step_optimal and point.optimal
+        case Objective.BANDWIDTH:
+            return point.bandwidth_optimal
+        case Objective.FRONTIER:
+            return point.step_optimal and point.bandwidth_optimal
+        case _:  # a time is proved by the race, which compares it with the bound
+            return False

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints32
+from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.machines.failures import Degraded
@@ -27,6 +27,7 @@ from ..fabric.fabric import fabric_of
 from ..judge.casts import cast_problems
 from ..steiner.packing import rooted_tree
 from ..time.order import LARGE
+from .trees import require_ranks
 
 INWARD = (Kind.ALLREDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER)
 OUTWARD = (Kind.ALLREDUCE, Kind.BROADCAST, Kind.ALLGATHER)
@@ -42,8 +43,7 @@ def repair_casts(schedule: Schedule, left: Degraded) -> Schedule:
         BadTopology: a rank cannot be reached any more. UserError: ranks are gone, it is another
             kind of collective, or a switch has too few groups for what is left.
     """
-    if left.dead_ranks:
-        raise UserError("ranks are gone, so this is another collective", hint="synthesize it anew")
+    require_ranks(left)
     kind = schedule.collective.kind
     if kind not in (*INWARD, *OUTWARD):
         raise UserError(f"chunks of {kind} have no single root", hint="synthesize it anew")
@@ -59,7 +59,6 @@ def repair_casts(schedule: Schedule, left: Degraded) -> Schedule:
 
 
 def _broken(schedule: Schedule, left: Degraded) -> set[int]:
-    """Return the chunks that use a failed link."""
     s, casts = schedule, schedule.casts
     found: set[int] = set()
     for chunk, start, links in (
@@ -92,21 +91,16 @@ def _regrown(schedule: Schedule, left: Degraded, broken: set[int], size: int) ->
         provenance={**schedule.provenance, "repaired": True},
     )
     made = replace(made, bytes=schedule.bytes, segments=schedule.segments)
-    return planned(made, _lag(schedule)) if schedule.planned else made
-
-
-def _lag(schedule: Schedule) -> int:
-    """Return by how much later steps stand behind earlier ones in the planned order."""
-    most, last = 0, max(1, schedule.steps - 1)
-    for order in (schedule.priority, schedule.casts.priority):
-        most = max(most, 0 if order is None else int(order.max(initial=0)))
-    return most // last
+    if not schedule.planned:
+        return made
+    orders = schedule.priority, schedule.casts.priority
+    most = max(0 if order is None else int(order.max(initial=0)) for order in orders)
+    # By how much later steps stand behind earlier ones in the planned order.
+    return planned(made, most // max(1, schedule.steps - 1))
 
 
 @dataclass(eq=False)
 class _Regrowth:
-    """Grows trees one after the other, each cheapest beside those before it."""
-
     schedule: Schedule
     left: Degraded
     size: int
@@ -156,9 +150,9 @@ def root_of(schedule: Schedule, chunk: int) -> int:
     """Return a rank that has all contributions of a chunk before any other has."""
     c = schedule.collective
     if c.kind in (Kind.BROADCAST, Kind.ALLGATHER):
-        return _ranks_of(c.pre.ranks, c.pre.chunks, chunk)[0]
+        return int(c.pre.ranks[c.pre.chunks == chunk][0])
     if c.kind is not Kind.ALLREDUCE:
-        return _ranks_of(c.post.ranks, c.post.chunks, chunk)[0]
+        return int(c.post.ranks[c.post.chunks == chunk][0])
     held = {r: frozenset((r,)) for r in range(c.ranks)}
     operations: list[Transfer | Cast] = [
         *(t for t in schedule if t.chunk == chunk),
@@ -176,8 +170,3 @@ def root_of(schedule: Schedule, chunk: int) -> int:
         if whole:
             return min(whole)
     return 0
-
-
-def _ranks_of(ranks: Ints32, chunks: Ints32, chunk: int) -> list[int]:
-    found: list[int] = ranks[chunks == chunk].tolist()
-    return found

@@ -34,14 +34,7 @@ from weft.dsl.symmetry.symmetry import automorphisms
 from ..bounds.bounds import Bounds, bounds, lower_bound_us
 from ..fabric.fabric import fabric_of
 
-ALIKE = frozenset(
-    {
-        Kind.ALLGATHER,
-        Kind.ALLREDUCE,
-        Kind.REDUCE_SCATTER,
-        Kind.ALLTOALL,
-    }
-)
+ALIKE = frozenset({Kind.ALLGATHER, Kind.ALLREDUCE, Kind.REDUCE_SCATTER, Kind.ALLTOALL})
 """Collectives that every renumbering of the ranks takes to themselves."""
 
 
@@ -105,7 +98,9 @@ def what_if(
         losses.append(_loss(topology, collective, group, before, message_bytes))
         if tell is not None:
             tell(done + 1, len(groups))
-    return WhatIf(before, tuple(sorted(losses, key=_badness)))
+    # Failures that cut off ranks first, then by loss, then by the size of the orbit.
+    losses.sort(key=lambda one: (not one.lost, -(one.ratio or Fraction(1)), -one.count))
+    return WhatIf(before, tuple(losses))
 
 
 def singles(topology: Topology, *, directions: bool = False) -> tuple[Down, ...]:
@@ -113,40 +108,31 @@ def singles(topology: Topology, *, directions: bool = False) -> tuple[Down, ...]
     nics = [Down(nic.name, nic.links) for nic in nics_of(topology)]
     known = {frozenset(down.links) for down in nics}
     whole = plain_machine(topology)
-    named = _links(whole.machine) if directions else _cables(whole.machine)
+    named = _between(whole.machine, directions)
     cables = (replace(down, links=whole.spread(down.links)) for down in named)
     return (*nics, *(down for down in cables if frozenset(down.links) not in known))
 
 
-def _cables(topology: Topology) -> Iterator[Down]:
-    """The k-th link each way between two nodes are one cable."""
+def _between(topology: Topology, directions: bool) -> Iterator[Down]:
+    """The k-th link each way between two nodes are one cable; with ``directions``, each is one."""
     between: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
     for i, link in enumerate(topology.links):
-        low, high = sorted((link.src, link.dst))
-        between.setdefault((low, high), ([], []))[link.src == high].append(i)
-    for (low, high), ways in between.items():
-        name = f"{topology.nodes[low].name}-{topology.nodes[high].name}"
+        ends = link.src, link.dst
+        one, other = ends if directions else sorted(ends)
+        between.setdefault((one, other), ([], []))[link.src == other].append(i)
+    for (one, other), ways in between.items():
+        arrow = "->" if directions else "-"
+        name = f"{topology.nodes[one].name}{arrow}{topology.nodes[other].name}"
         most = max(map(len, ways))
         for k in range(most):
             mark = f"#{k + 1}" if most > 1 else ""
             yield Down(name + mark, tuple(sorted(i for way in ways for i in way[k : k + 1])))
 
 
-def _links(topology: Topology) -> Iterator[Down]:
-    between: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for i, link in enumerate(topology.links):
-        between[link.src, link.dst].append(i)
-    for (src, dst), links in between.items():
-        name = f"{topology.nodes[src].name}->{topology.nodes[dst].name}"
-        for k, i in enumerate(links):
-            yield Down(name + (f"#{k + 1}" if len(links) > 1 else ""), (i,))
-
-
 # --- what is alike --------------------------------------------------------------------------------
 
 
 def _orbits(topology: Topology, collective: Collective, downs: Sequence[Down]) -> list[list[Down]]:
-    """Orbits of failures under the symmetries, in their order."""
     number = {frozenset(down.links): i for i, down in enumerate(downs)}
     label = list(range(len(downs)))
 
@@ -190,16 +176,12 @@ def _roots(collective: Collective) -> tuple[int, ...] | None:
     return tuple(sorted(set(ends.ranks.tolist())))
 
 
-_Kind = tuple[Fraction, Fraction, int, tuple[int, ...]]
-"""Properties in which parallel links differ: bandwidth, latency, lanes, shared resources."""
-
-
 def _twins(topology: Topology) -> Iterator[Ints]:
     """Yield exchanges of equal parallel links, together with those of the reverse links."""
     loaded = fabric_of(topology).loaded
-    same: dict[tuple[int, int, _Kind], list[int]] = defaultdict(list)
+    same: dict[tuple[int, int, object], list[int]] = defaultdict(list)
     for i, link in enumerate(topology.links):
-        kind = (link.bandwidth, link.latency, link.lanes, loaded[i][1:])
+        kind: object = (link.bandwidth, link.latency, link.lanes, loaded[i][1:])
         same[link.src, link.dst, kind].append(i)
     for (src, dst, kind), links in same.items():
         back = same.get((dst, src, kind), [])
@@ -235,8 +217,3 @@ def _loss(
 def _cost(bound: Bounds, message_bytes: int | None) -> Fraction:
     """µs per byte of large messages, or µs at a size."""
     return bound.us_per_byte if message_bytes is None else lower_bound_us(bound, message_bytes)
-
-
-def _badness(loss: FailureLoss) -> tuple[bool, Fraction, int]:
-    """Sort key: failures that cut off ranks first, then by loss, then by the size of the orbit."""
-    return (not loss.lost, -(loss.ratio or Fraction(1)), -loss.count)

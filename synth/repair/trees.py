@@ -10,23 +10,140 @@ on reversed links, from the rank where they meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.machines.failures import Degraded
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology
 
-from ..fabric.fabric import fabric_of
-from .damage import Damage
-from .prices import CongestionPrices
+from ..fabric.fabric import Fabric, fabric_of, grouped
+
+
+def require_ranks(left: Degraded) -> None:
+    """Raises:
+    UserError: ranks are gone, so that it would be another collective.
+    """
+    if left.dead_ranks:
+        raise UserError("ranks are gone, so this is another collective", hint="synthesize it anew")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Damage:
+    """A schedule for ``left.whole``, seen from ``left.topology``.
+
+    Attributes:
+        schedule, left: as they are given.
+        moved: the links of all routes by their numbers in ``left.topology``, -1 for failed links.
+        hit: mask of the transfers that use a failed link.
+        order, start: ``order[start[c]:start[c+1]]`` are the transfers of chunk c.
+        chunks: the broken chunks, ascending.
+    """
+
+    schedule: Schedule
+    left: Degraded
+    moved: Ints
+    hit: Bools
+    order: Ints
+    start: Ints
+    chunks: tuple[int, ...]
+
+    @staticmethod
+    def of(schedule: Schedule, left: Degraded) -> Damage:
+        """Return the damage; raises what :func:`require_ranks` does."""
+        require_ranks(left)
+        moved = left.link_image[schedule.route_links]
+        hit = np.zeros(len(schedule), bool)
+        hit[np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))[moved < 0]] = True
+        broken = distinct_values(schedule.chunk[hit]).tolist()
+        start, order = grouped(schedule.chunk.astype(np.int64), schedule.collective.chunks)
+        return Damage(schedule, left, moved, hit, order, start, tuple(broken))
+
+    def of_chunk(self, chunk: int) -> Ints:
+        """The transfers of a chunk, in their order."""
+        rows: Ints = self.order[self.start[chunk] : self.start[chunk + 1]]
+        return rows
+
+    def route(self, row: int) -> tuple[int, ...]:
+        """The links of a transfer as they are numbered now."""
+        start = self.schedule.route_start
+        return tuple(self.moved[start[row] : start[row + 1]].tolist())
+
+
+@dataclass(slots=True, eq=False)
+class CongestionPrices:
+    """Load of every resource of the machine, and prices of links derived from it.
+
+    ``out`` and ``back`` list, for each node, the links that leave and enter it, with their other
+    ends. ``load`` is µs on each resource of ``fabric`` for the whole message,
+    ``per_grain`` the µs that a grain adds; ``busiest`` is the largest load at the start, in µs.
+    ``idle`` is the least price of a link, as a part of ``busiest``; ``hop`` the factor on α in the
+    price, without unit: large values give trees of small depth.
+    """
+
+    topology: Topology
+    fabric: Fabric
+    out: list[list[tuple[int, int]]]
+    back: list[list[tuple[int, int]]]
+    per_grain: list[float]
+    load: list[float]
+    alpha: list[float]
+    busiest: float
+    idle: float
+    hop: float = 1.0
+
+    @staticmethod
+    def of(damage: Damage, kept: Bools, size: int, idle: float) -> CongestionPrices:
+        """Loaded with the transfers ``kept``, of which nothing is dead, for M of a size."""
+        schedule, topology = damage.schedule, damage.left.topology
+        fabric, lengths = fabric_of(topology), np.diff(schedule.route_start)
+        flat = np.repeat(kept, lengths)
+        grains = np.repeat(schedule.collective.grains[schedule.chunk], lengths)[flat]
+        carried = np.bincount(damage.moved[flat], weights=grains, minlength=fabric.links)
+        row, at = fabric.pairs
+        grain_bytes = size / schedule.collective.message_chunks
+        per_grain = grain_bytes / (fabric.GBps * BYTES_PER_US_PER_GBPS)
+        load = np.bincount(row, weights=carried[at], minlength=fabric.resources) * per_grain
+        busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
+        alpha = [float(x) for x in fabric.latency]
+        out, back = _beside(fabric.leaving, fabric.dst), _beside(fabric.entering, fabric.src)
+        return CongestionPrices(
+            topology, fabric, out, back, per_grain.tolist(), load.tolist(), alpha, busiest, idle
+        )
+
+    def price(self, link: int, grains: float) -> float:
+        """Return the price of a link in µs: its α, plus the square of its largest load with
+        ``grains`` more over the largest load at the start, so that loads spread."""
+        worst = max(self.load[r] + grains * self.per_grain[r] for r in self.fabric.loaded[link])
+        return self.hop * self.alpha[link] + worst * worst / self.busiest + self.idle * self.busiest
+
+    def take(self, route: Iterable[int], grains: float) -> None:
+        """Add the load of ``grains`` to the resources of a route."""
+        for link in route:
+            for row in self.fabric.loaded[link]:
+                self.load[row] += grains * self.per_grain[row]
+
+    def delay(self, route: Iterable[int]) -> float:
+        """Return the price of the α of a route, in µs."""
+        return self.hop * sum(self.alpha[link] for link in route)
+
+
+def _beside(links: tuple[Ints, Ints], ends: Ints) -> list[list[tuple[int, int]]]:
+    """(Link, other end) for the links of each node; ``links`` as :attr:`.Fabric.leaving`."""
+    first, order = (column.tolist() for column in links)
+    far = ends.tolist()
+    return [[(i, far[i]) for i in order[a:b]] for a, b in pairwise(first)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +170,7 @@ def other_way(damage: Damage, chunk: int, prices: CongestionPrices, grains: floa
         BadTopology: some rank cannot get what it wants any more.
         UserError: the chunk is neither copied from where it is whole nor summed of single parts.
     """
-    mine = damage.by_chunk.of_chunk(chunk)
+    mine = damage.of_chunk(chunk)
     alive = mine[~damage.hit[mine]]
     found = _bent(damage, mine, prices, grains)
     if found is not None:
@@ -61,9 +178,6 @@ def other_way(damage: Damage, chunk: int, prices: CongestionPrices, grains: floa
     for row in alive.tolist():
         prices.take(damage.route(row), -grains)
     return Way(chunk, alive[:0], tuple(_grown(damage, mine, prices, chunk, grains)))
-
-
-# --- other ways for single hops -------------------------------------------------------------------
 
 
 def _bent(damage: Damage, mine: Ints, prices: CongestionPrices, grains: float) -> list[New] | None:
@@ -83,9 +197,6 @@ def _bent(damage: Damage, mine: Ints, prices: CongestionPrices, grains: float) -
     return found
 
 
-# --- trees ----------------------------------------------------------------------------------------
-
-
 def _grown(
     damage: Damage, mine: Ints, prices: CongestionPrices, chunk: int, grains: float
 ) -> list[New]:
@@ -97,7 +208,10 @@ def _grown(
     fresh: list[New] = []
     first = 0
     if parts:
-        centre = _centre(schedule, mine, wanted)
+        # Sums meet at the source of the chunk's first copy, or at its destination.
+        first_copy = mine[~schedule.reduce[mine]][:1]
+        meets = len(wanted) > 1 and len(first_copy) > 0
+        centre = int(schedule.src[first_copy[0]]) if meets else wanted[0]
         into = _tree(damage, sums, prices, [centre], holders, grains, turned=True)
         fresh += _summed(schedule, mine, chunk, into)
         first = 1 + max((new.transfer.step for new in fresh), default=-1)
@@ -130,14 +244,6 @@ def _ends(c: Collective, chunk: int) -> tuple[list[int], list[int], bool]:
         f"chunk {chunk} is neither copied whole nor summed of single parts",
         hint="synthesize it anew",
     )
-
-
-def _centre(schedule: Schedule, mine: Ints, wanted: list[int]) -> int:
-    """Rank where the sums of a chunk meet: the source of its first copy, or its destination."""
-    copies = mine[~schedule.reduce[mine]]
-    if len(wanted) > 1 and len(copies):
-        return int(schedule.src[copies[0]])
-    return wanted[0]
 
 
 def _tree(
@@ -206,7 +312,6 @@ def _spread(
 
 
 def _needed(hops: dict[int, _Hop], leaves: list[int]) -> dict[int, _Hop]:
-    """The hops that lead to leaves."""
     found: dict[int, _Hop] = {}
     for leaf in leaves:
         at = leaf
@@ -254,26 +359,17 @@ def _dijkstra(
 
 
 def _route(prices: CongestionPrices, found: _Found, node: int, *, turned: bool) -> _Hop:
-    """The previous rank on the path to a rank, and the links between, in the direction of data."""
-    links = []
-    at = node
-    while True:
+    at, link = found[node]
+    links = [link]
+    while at >= prices.topology.ranks:
         at, link = found[at]
         links.append(link)
-        if at < prices.topology.ranks:
-            break
     return at, tuple(links if turned else reversed(links))
 
 
 def _copied(
-    schedule: Schedule,
-    mine: Ints,
-    chunk: int,
-    hops: dict[int, _Hop],
-    roots: list[int],
-    first: int,
+    schedule: Schedule, mine: Ints, chunk: int, hops: dict[int, _Hop], roots: list[int], first: int
 ) -> list[New]:
-    """The transfers of a tree of copies, from its roots outwards."""
     heirs = {int(schedule.dst[r]): r for r in mine[~schedule.reduce[mine]].tolist()}
     depth = dict.fromkeys(roots, first)
     for rank in hops:
@@ -291,7 +387,6 @@ def _copied(
 
 
 def _summed(schedule: Schedule, mine: Ints, chunk: int, hops: dict[int, _Hop]) -> list[New]:
-    """The transfers of a tree of sums, from its leaves inwards."""
     heirs = {int(schedule.src[r]): r for r in mine[schedule.reduce[mine]].tolist()}
     height: dict[int, int] = defaultdict(int)
     for rank in hops:
@@ -309,9 +404,6 @@ def _summed(schedule: Schedule, mine: Ints, chunk: int, hops: dict[int, _Hop]) -
         )
         for rank, (near, route) in hops.items()
     ]
-
-
-# --- loads and heights of ways --------------------------------------------------------------------
 
 
 def load_matrix(damage: Damage, ways: Sequence[Way]) -> Any:
@@ -334,22 +426,3 @@ def load_matrix(damage: Damage, ways: Sequence[Way]) -> Any:
     position, row = fabric.resources_of(np.concatenate([np.zeros(0, np.int64), *links]))
     shape = (fabric.resources, len(ways))
     return csc_matrix((1 / fabric.GBps[row], (row, way[position])), shape=shape)
-
-
-def heights(damage: Damage, ways: Sequence[Way]) -> Floats:
-    """Steps of each routing, shape (routings,)."""
-    step = damage.schedule.step
-    return np.array(
-        [
-            max([int(step[way.kept].max(initial=-1)), *(new.transfer.step for new in way.fresh)])
-            + 1.0
-            for way in ways
-        ]
-    )
-
-
-def plain_of(damage: Damage) -> Ints:
-    """The chunk of the plain collective that each chunk is a piece of."""
-    c = damage.schedule.collective
-    found: Ints = (np.cumsum(c.grains) - c.grains) // c.factor
-    return found

@@ -25,7 +25,6 @@ def _limit_memory(most: int) -> None:
 
 
 def _answer(question: Any, say: Say) -> None:
-    """Answer one question. Other errors end the process: its owner sees the last line of them."""
     try:
         say({"answer": _solve(question, lambda found: say({"found": found}))})
     except Missing as error:
@@ -46,8 +45,7 @@ def _solve(question: Any, found: Say) -> Any:
     elif question["solver"] == "mip":
         from .mip_child import solve
     elif question["solver"] == "lp":
-        from .highs import highs_core
-        from .lp_child import solve
+        from .highs import highs_core, solve
 
         highs_core()
     else:

@@ -33,8 +33,6 @@ def solve(question: Any, found: Say) -> Any:
 
 
 class _SolutionSender(cp_model_helper.SolutionCallback):
-    """Sends each solution that is better than those before."""
-
     def __init__(self, variables: int, found: Say) -> None:
         super().__init__()
         self._variables = range(variables)

@@ -8,6 +8,7 @@ cannot live in one process with OR-Tools' copy.
 
 from __future__ import annotations
 
+import base64
 import sys
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.answering import Say
 from weft.dsl.base.arrays import Floats, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
@@ -53,7 +55,6 @@ def highs_core() -> Any:
 
 
 def _file() -> Path | None:
-    """Return the file of the module, found by the place of SciPy; None if it is not there."""
     scipy = find_spec("scipy")
     places = scipy.submodule_search_locations if scipy is not None else None
     for place in places or ():
@@ -118,7 +119,7 @@ class RowProgram:
         for option, value in _options(method, iterations).items():
             highs.setOptionValue(option, value)
         kinds = core.HighsModelStatus
-        if highs.passModel(self._model(core)) == core.HighsStatus.kError:
+        if highs.passModel(self.model()) == core.HighsStatus.kError:
             status = kinds.kModelError
         else:
             highs.run()
@@ -144,8 +145,9 @@ class RowProgram:
             end, message = FAILED, f"{message}, but its solution violates a row or a bound"
         return RowSolution(end, message, x, prices, float(info.objective_function_value), took)
 
-    def _model(self, core: Any) -> Any:
-        """The program in HiGHS' form."""
+    def model(self) -> Any:
+        """Return the program in HiGHS' form."""
+        core = highs_core()
         model = core.HighsLp()
         held = model.a_matrix_
         model.num_row_ = held.num_row_ = len(self.most)
@@ -174,3 +176,46 @@ def _options(method: str, iterations: int | None) -> dict[str, Any]:
         most = min(iterations, np.iinfo(np.int32).max)  # HiGHS takes no more
         options |= {"ipm_iteration_limit": most, "simplex_iteration_limit": most}
     return options
+
+
+# --- in the process of solvers: a program and its answer as JSON, with every bit ------------------
+
+
+def asked(program: RowProgram, method: str, iterations: int | None) -> dict[str, Any]:
+    """Return the question for the answer of :meth:`RowProgram.solve`."""
+    return {
+        "solver": "lp",
+        "program": _packed(program),
+        "method": method,
+        "iterations": iterations,
+    }
+
+
+def solve(question: Any, found: Say) -> Any:
+    """Return the answer to such a question, a packed :class:`RowSolution`."""
+    program = RowProgram(**unpacked(question["program"]))
+    return _packed(program.solve(question["method"], question["iterations"]))
+
+
+def _packed(noun: RowProgram | RowSolution) -> dict[str, Any]:
+    return {name: _pack(value) for name, value in vars(noun).items()}
+
+
+def unpacked(values: Any) -> dict[str, Any]:
+    """Return the fields of a packed program or answer."""
+    return {name: _unpack(value) for name, value in values.items()}
+
+
+def _pack(value: Any) -> Any:
+    """Return an array with the bytes of its numbers; infinity, which JSON lacks, as a text."""
+    if isinstance(value, np.ndarray):
+        content = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"dtype": value.dtype.str, "shape": value.shape, "bytes": content}
+    return "inf" if isinstance(value, float) and value == np.inf else value
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, dict):
+        content = base64.b64decode(value["bytes"])
+        return np.frombuffer(content, value["dtype"]).reshape(value["shape"]).copy()
+    return np.inf if value == "inf" else value

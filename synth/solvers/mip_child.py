@@ -20,7 +20,7 @@ from weft.dsl.base.answering import Say
 from weft.dsl.base.errors import Missing
 from weft.dsl.base.matrix import SparseMatrix
 
-from .highs import highs_core
+from .highs import RowProgram, highs_core
 
 LOOK_STEPS, STEPS_ENTRIES = 1000, 4
 """Steps of work between two looks: 1000, and 1 for so many entries of the matrix."""
@@ -40,7 +40,6 @@ def solve(question: Any, found: Say) -> dict[str, Any]:
 
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
-    """Work in a folder."""
     before = os.getcwd()
     os.chdir(folder)
     try:
@@ -61,7 +60,6 @@ class _HighsSearch:
         self.looks = 0
 
     def solve(self) -> dict[str, Any]:
-        """Return the best solution and the bound at the end."""
         core = highs_core()
         highs = core._Highs()
         for option, value in (("output_flag", False), ("threads", 1), ("parallel", "off")):
@@ -84,7 +82,6 @@ class _HighsSearch:
         }
 
     def _told(self, kind: Any, message: str, told: Any, reply: Any, _: Any) -> None:
-        """Receive a solution, or answer whether to stop."""
         if kind == highs_core().cb.HighsCallbackType.kCallbackMipImprovingSolution:
             bound = told.mip_dual_bound
             known = float(bound) if np.isfinite(bound) else None
@@ -111,25 +108,23 @@ def _as_arrays(problem: Any, variables: list[Any]) -> tuple[Any, int]:
         low.append(-np.inf if constraint.sense < 0 else side)
         high.append(np.inf if constraint.sense > 0 else side)
     at, column, value = (np.array(x) for x in zip(*entries, strict=True))
-    shape = (len(low), len(variables))
-    core, by_column = highs_core(), SparseMatrix.of(shape, at, column, value.astype(float)).T
-    program = core.HighsLp()
-    program.num_row_, program.num_col_ = shape
-    held = program.a_matrix_
-    held.num_row_, held.num_col_ = shape
-    held.format_ = core.MatrixFormat.kColwise
-    held.start_, held.index_ = by_column.starts.astype(np.int32), by_column.column.astype(np.int32)
-    held.value_ = by_column.data
-    program.col_cost_ = cost
+    limits = [
+        (-np.inf if v.lowBound is None else v.lowBound, np.inf if v.upBound is None else v.upBound)
+        for v in variables
+    ]
+    plain = RowProgram.of(
+        cost,
+        SparseMatrix.of((len(low), len(variables)), at, column, value.astype(float)),
+        np.array(low, float),
+        np.array(high, float),
+        np.array(limits, float),
+    )
+    core, program = highs_core(), plain.model()
     if problem.sense == pulp.LpMaximize:
         program.sense_ = core.ObjSense.kMaximize
-    least, most = (v.lowBound for v in variables), (v.upBound for v in variables)
-    program.col_lower_ = np.array([-np.inf if x is None else x for x in least], float)
-    program.col_upper_ = np.array([np.inf if x is None else x for x in most], float)
-    program.row_lower_, program.row_upper_ = np.array(low, float), np.array(high, float)
     whole, part = core.HighsVarType.kInteger, core.HighsVarType.kContinuous
     program.integrality_ = [whole if v.cat == "Integer" else part for v in variables]
-    return program, by_column.nnz
+    return program, len(plain.data)
 
 
 def _by_name(problem: Any, name: str, steps: int, folder: str) -> dict[str, Any]:

@@ -74,11 +74,17 @@ class SolverPool:
         try:
             for last in (False, True):
                 try:
-                    return _answer(process, question, listener, heard)
+                    answer = None
+                    if process.ready(listener.stopped):
+                        answer = process.ask(question, None, listener.stopped, heard)
+                    if answer is not None and "missing" in answer:
+                        raise Missing(answer["missing"], hint=answer["hint"])
+                    return answer and answer["answer"]
                 except Lost as error:
-                    process.kill()
+                    limit = solver_memory()
+                    note = f"; its memory is limited to {format_bytes(limit)}" if limit else ""
                     again = GIVEN_UP if last else "it is started again"
-                    listener.tell(f"{SOLVER_DIED} ({error}{_limit_note()}); {again}")
+                    listener.tell(f"{SOLVER_DIED} ({error}{note}); {again}")
             return None
         finally:
             with self._lock:
@@ -109,35 +115,3 @@ def solvers() -> SolverPool:
     pool = SolverPool()
     atexit.register(pool.close)
     return pool
-
-
-def _limit_note() -> str:
-    limit = solver_memory()
-    return f"; its memory is limited to {format_bytes(limit)}" if limit else ""
-
-
-def _answer(
-    process: AnsweringProcess,
-    question: Any,
-    listener: Listener,
-    heard: Callable[[Any], None] | None,
-) -> Any:
-    """Ask once; None if it was stopped, and the process is gone then."""
-    try:
-        if not process.ready(listener.stopped):
-            return None
-        if not process.ask(question, stopped=listener.stopped):
-            process.kill()
-            return None
-        while (value := process.listen(None, listener.stopped)) is not None:
-            if "answer" in value:
-                return value["answer"]
-            if "missing" in value:
-                raise Missing(value["missing"], hint=value["hint"])
-            if heard is not None:
-                heard(value["found"])
-    except BaseException:
-        process.kill()
-        raise
-    process.kill()
-    return None

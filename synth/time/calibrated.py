@@ -64,14 +64,10 @@ class ModelNumber:
     def replaced_by(self) -> str:
         """Return what replaces the number, in words: a flag, a line of a file, a measurement."""
         told = f"--timing {self.key}=…, or {self.key} under [timing] in the machine's file"
-        step = measured_by(self.key)
+        first, *rest = self.key.split(".")
+        key = f"{first}.{rest[0]}" if first in ("alpha", "host") else first
+        step = _STEPS.get(key, "")  # of ``weft profile``, which measures it
         return f"{told}, or {step}" if step else f"{told}; weft profile does not measure it"
-
-
-def measured_by(key: str) -> str:
-    """Return the step of ``weft profile`` that measures a number; empty: there is none."""
-    first, *rest = key.split(".")
-    return _STEPS.get(f"{first}.{rest[0]}" if first in ("alpha", "host") else first, "")
 
 
 _FAMILY = "; --family names the class of links"
@@ -103,21 +99,15 @@ class SourcedNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class _FamilyEntry:
-    """Medium inside the hosts of a family; the family whose numbers it has where it has none."""
-
-    medium: Medium
-    like: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Defaults:
-    families: Mapping[str, _FamilyEntry]
+    """Families, each with the medium inside its hosts and the family whose numbers it has where it
+    has none; and groups of numbers."""
+
+    families: Mapping[str, tuple[Medium, str]]
     groups: tuple[SourcedNumbers, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All keys."""
         return tuple(dict.fromkeys(key for group in self.groups for key in group.values))
 
     def line(self, family: str) -> tuple[str, ...]:
@@ -131,11 +121,10 @@ class _Defaults:
             if family not in self.families:
                 raise UnknownName("family of machines", family, self.families)
             found.append(family)
-            family = self.families[family].like
+            family = self.families[family][1]
         return tuple(found)
 
     def find(self, key: str, line: Sequence[str], runtime: str) -> ModelNumber | None:
-        """The number of a key that fits best; None: there is none."""
         best: tuple[tuple[int, int], SourcedNumbers, int] | None = None
         for group in self.groups:
             if key not in group.values or (group.runtimes and runtime not in group.runtimes):
@@ -156,13 +145,6 @@ class _Defaults:
         return ModelNumber(key, group.values[key], group.certainty, group.source)
 
 
-_MARKS = {
-    "published": Certainty.PUBLISHED,
-    "fitted": Certainty.FITTED,
-    "assumed": Certainty.ASSUMED,
-}
-
-
 @cache
 def _table() -> _Defaults:
     text = files(__package__).joinpath("calibrated.toml").read_text(encoding="utf-8")
@@ -171,15 +153,14 @@ def _table() -> _Defaults:
         SourcedNumbers(
             tuple(one.get("families", ())),
             tuple(one.get("runtimes", ())),
-            _MARKS[one["mark"]],
+            Certainty[one["mark"].upper()],
             one["source"],
             {key: exact(x, key) for key, x in flattened(one["values"]).items()},
         )
         for one in data["group"]
     )
     families = {
-        name: _FamilyEntry(Medium(one["medium"]), one.get("like", ""))
-        for name, one in data["family"].items()
+        name: (Medium(one["medium"]), one.get("like", "")) for name, one in data["family"].items()
     }
     return _Defaults(families, groups)
 
@@ -231,7 +212,7 @@ def family_medium(family: str) -> Medium | None:
         UnknownName: there is no such family.
     """
     line = _table().line(family)
-    return _table().families[line[0]].medium if line else None
+    return _table().families[line[0]][0] if line else None
 
 
 def inner_medium(topology: Topology) -> Medium | None:
@@ -348,26 +329,22 @@ class ModelChoice:
         """
         if self.name == DATASHEET:
             return model_of(runtime)
+        media = link_media(topology)
         for one in self.given:
-            _require_medium(topology, one)
+            absent = next((x for x in Medium if x in one.key.split(".") and x not in media), None)
+            if absent is not None:
+                known = ", ".join(sorted({str(x) for x in media if x})) or "not known"
+                raise UserError(
+                    f"no link of {topology.name} is of class {absent}; its classes are {known}",
+                    where=one.key,
+                    hint="family=h100 behind a catalogue name, or medium of the links in a "
+                    "machine's file, tells the class",
+                )
         return calibrated_model(topology, runtime, self.given)
 
 
 USUAL_CHOICE = ModelChoice()
 """The model of programs where none is named."""
-
-
-def _require_medium(topology: Topology, number: TimingNumber) -> None:
-    media = link_media(topology)
-    for medium in Medium:
-        if str(medium) in number.key.split(".") and medium not in media:
-            known = ", ".join(sorted({str(one) for one in media if one})) or "not known"
-            raise UserError(
-                f"no link of {topology.name} is of class {medium}; its classes are {known}",
-                where=number.key,
-                hint="family=h100 behind a catalogue name, or medium of the links in a "
-                "machine's file, tells the class",
-            )
 
 
 @kept()
@@ -391,6 +368,8 @@ def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]])
         for name, one in base.protocols.items()
     }
     reach = {medium: finder.number(f"reach.{medium}") for medium in finder.media}
+    unknown = sum(medium is None for medium in link_media(topology))
+    where = "" if unknown == len(topology.links) else f" of {unknown} links"
     if any(node.computes for node in topology.nodes):
         for key in CAST_NUMBERS:
             finder.look(key)
@@ -401,21 +380,11 @@ def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]])
         local_GBps=finder.number("local"),
         media=MediaModel(reach, link_media(topology)),
         numbers=tuple(finder.used.values()),
-        remarks=_remarks(topology),
+        remarks=(NO_CLASS.format(where=where),) if unknown else (),
     )
 
 
-def _remarks(topology: Topology) -> tuple[str, ...]:
-    unknown = sum(medium is None for medium in link_media(topology))
-    if not unknown:
-        return ()
-    whole = unknown == len(topology.links)
-    return (NO_CLASS.format(where="" if whole else f" of {unknown} links"),)
-
-
 class _NumberFinder:
-    """Finds the numbers of a machine and a runtime, and keeps what was used."""
-
     def __init__(self, topology: Topology, runtime: str, given: Sequence[TimingNumber]) -> None:
         self.table, self.runtime = _table(), runtime
         self.line = self.table.line(topology.timing.family)
@@ -426,7 +395,6 @@ class _NumberFinder:
         self.used: dict[str, ModelNumber] = {}
 
     def look(self, key: str) -> Fraction | None:
-        """The number of a key; None: there is none."""
         if own := self.own.get(key):
             self.used[key] = ModelNumber(key, own.value, Certainty.GIVEN, own.source)
         elif found := self.table.find(key, self.line, self.runtime):

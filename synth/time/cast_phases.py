@@ -10,6 +10,7 @@ passage is cut into slices, and copies of a slice go before sums of the next one
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,15 +46,6 @@ def phase_tables(topology: Topology, passages: Sequence[Passage]) -> QueueTables
     return QueueTables(routes, waits_of(rows), CostModel(), rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _PassageRow:
-    passage: int
-    step: int
-    source: object
-    target: object
-    links: tuple[int, ...]
-
-
 HELD = "held"
 """The place of all that is there when a phase begins."""
 
@@ -62,24 +54,24 @@ def _rows(topology: Topology, passages: Sequence[Passage]) -> QueuedRows:
     """Return the rows of passages: loads in step 0, what follows them in step 1."""
     found = sorted(
         (row for i, one in enumerate(passages) for row in _rows_of(topology, i, one)),
-        key=lambda row: row.step,
+        key=lambda row: row[0],
     )
-    ends = [end for row in found for end in (row.source, row.target)]
-    plain = {end: k for k, end in enumerate(dict.fromkeys(e for e in ends if not _meets(e)))}
-    inner = dict.fromkeys(e for e in ends if _meets(e))
-    place = plain | {end: len(plain) + k for k, end in enumerate(inner)}
-    lengths = [len(row.links) for row in found]
+    step, passage, source, target, links = zip(*found, strict=True)
+    ends = [end for pair in zip(source, target, strict=True) for end in pair]
+    plain = list(dict.fromkeys(end for end in ends if not _meets(end)))
+    inner = list(dict.fromkeys(end for end in ends if _meets(end)))
+    place = {end: number for number, end in enumerate(plain + inner)}
     return QueuedRows(
-        chunk=np.array([row.passage for row in found], np.int32),
-        step=np.array([row.step for row in found], np.int32),
-        source=np.array([place[row.source] for row in found], np.int64),
-        target=np.array([place[row.target] for row in found], np.int64),
+        chunk=np.array(passage, np.int32),
+        step=np.array(step, np.int32),
+        source=np.array([place[end] for end in source], np.int64),
+        target=np.array([place[end] for end in target], np.int64),
         places=len(plain),
         meetings=len(inner),
-        route_start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        route_links=np.array([k for row in found for k in row.links], np.int32),
+        route_start=np.cumsum([0, *map(len, links)]).astype(np.int64),
+        route_links=np.concatenate(links).astype(np.int32),
         # Copies of a slice go before sums of the next one, which would take all links else.
-        priority=np.array([1 - row.step for row in found], np.int32),
+        priority=1 - np.array(step, np.int32),
         redundant=np.zeros(len(found), bool),
         transfers=np.zeros(0, np.int64),
         legs=np.arange(len(found)),
@@ -90,10 +82,11 @@ def _meets(end: object) -> bool:
     return isinstance(end, tuple) and len(end) == 3
 
 
-def _rows_of(topology: Topology, number: int, one: Passage) -> Iterator[_PassageRow]:
-    """Yield the rows of one passage; places are a switch in one of its halves, or its sum."""
+def _rows_of(topology: Topology, number: int, one: Passage) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of one passage: step, passage, source, target, and links; places are a switch
+    in one of its halves, or its sum."""
     if one.one_route:
-        yield _PassageRow(number, 1, HELD, (number, "there"), one.stores)
+        yield (1, number, HELD, (number, "there"), one.stores)
         return
     came = (number, "sum") if one.loads else HELD
     for step, links, begin, end in (
@@ -104,4 +97,4 @@ def _rows_of(topology: Topology, number: int, one: Passage) -> Iterator[_Passage
             tail, head = topology.links[k].src, topology.links[k].dst
             source = begin if tail < topology.ranks else (number, step, tail)
             target = end if head < topology.ranks else (number, step, head)
-            yield _PassageRow(number, step, source, target, (k,))
+            yield (step, number, source, target, (k,))

@@ -74,8 +74,8 @@ def folded(schedule: Schedule) -> FoldedSchedule | None:
     first = np.arange(0, len(schedule), group.order)
     if not (_moved(schedule, group, first) and _chunks_apart(schedule, group.order)):
         return None
-    part = _part(schedule, first)
-    least = _least_rows(group)
+    part = taken(schedule, first)
+    least = np.unique(group.row_orbit, return_index=True)[1][group.row_orbit]
     redundant = replay(schedule).redundant
     if not (_constant(redundant, group.order) and _meet_nowhere(part, group, least)):
         return None
@@ -137,32 +137,27 @@ def _chunks_apart(s: Schedule, block: int) -> bool:
     )
 
 
-def _part(s: Schedule, some: Ints) -> Schedule:
-    """Some transfers of a schedule, in its order."""
-    start, at = rows_of(s.route_start, some)
-    priority = None if s.priority is None else s.priority[some]
-    part = replace(
-        s,
-        chunk=s.chunk[some],
-        src=s.src[some],
-        dst=s.dst[some],
-        step=s.step[some],
-        reduce=s.reduce[some],
-        route_start=start,
-        route_links=s.route_links[at],
-        start_us=None,
-        end_us=None,
-        priority=priority,
+def taken(schedule: Schedule, order: Ints) -> Schedule:
+    """Return a schedule of some transfers, in an order that must be one of steps; without times."""
+    start, at = rows_of(schedule.route_start, order)
+    moved = Schedule.from_columns(
+        schedule.topology,
+        schedule.collective,
+        schedule.chunk[order],
+        schedule.src[order],
+        schedule.dst[order],
+        schedule.step[order],
+        schedule.reduce[order],
+        np.diff(start),
+        schedule.route_links[at],
+        rounds=schedule.rounds,
+        provenance=schedule.provenance,
+        stride=schedule.stride,
+        priority=None if schedule.priority is None else schedule.priority[order],
+        casts=schedule.casts,
     )
-    columns = (part.chunk, part.src, part.dst, part.step, part.reduce, start, part.route_links)
-    for column in (*columns, *(() if priority is None else (priority,))):
-        column.setflags(write=False)
-    return part
-
-
-def _least_rows(group: Orbits) -> Ints:
-    """For each resource the least of its orbit."""
-    return np.unique(group.row_orbit, return_index=True)[1][group.row_orbit]
+    # Times belong to the old order.
+    return replace(moved, bytes=schedule.bytes, segments=schedule.segments)
 
 
 def _meet_nowhere(part: Schedule, group: Orbits, least: Ints) -> bool:

@@ -9,7 +9,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ..fabric.fabric import fabric_of
 from .folded import folded
-from .moves import moves_of, moves_with
+from .moves import QueuedRows, moves_of, moves_with
 from .schedule_tables import Waits, data_waits, routes_of, waits_of
 
 
@@ -21,54 +21,33 @@ def latency_us(schedule: Schedule) -> float:
     transfer arrives when its source holds what it sends, plus the α of its route. One pass over
     the steps, O(transfers · log) in arrays.
     """
-    if len(schedule.casts):
-        return _longest_with_casts(schedule)
-    if not len(schedule):
+    if not schedule.moves:
         return 0.0
     part = folded(schedule)
     if part is not None:  # its images have the same latencies
-        return _longest(part.part, waits_of(moves_with(part.part, part.redundant)))
-    return _longest(schedule, data_waits(schedule))
+        rows = moves_with(part.part, part.redundant)
+        return _longest(part.part, rows, waits_of(rows))
+    return _longest(schedule, moves_of(schedule), data_waits(schedule))
 
 
-def _longest(schedule: Schedule, waits: Waits) -> float:
+def _longest(schedule: Schedule, m: QueuedRows, waits: Waits) -> float:
     routes = routes_of(schedule, False)
     latencies, of_link = fabric_of(schedule.topology).latencies
     per_link = np.array(latencies, np.float64)[of_link]
     alpha = np.add.reduceat(per_link[routes.links], routes.link_start[:-1])[routes.which]
     # Copies of what was there already (slot -1) are not waited for; their arrival still counts.
-    counted = waits.slot >= 0
+    counted, feeds = waits.slot >= 0, m.feeds
     ready = np.zeros(len(waits.slot_start) - 1)
-    ends = np.zeros(len(schedule))
-    bounds = np.searchsorted(schedule.step, np.arange(schedule.steps + 1))
+    ends = np.zeros(len(m))
+    bounds = np.searchsorted(m.step, np.arange(int(m.step[-1]) + 2))
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         step = slice(first, last)  # all of a step read the state before it
-        ends[step] = ready[waits.source[step]] + alpha[step]
-        some = np.flatnonzero(counted[step]) + first
+        inner = waits.target[step][feeds[step]]
+        while True:  # but legs of a cast follow each other within it
+            ends[step], known = ready[waits.source[step]] + alpha[step], ready[inner]
+            np.maximum.at(ready, inner, ends[step][feeds[step]])
+            if (known == ready[inner]).all():
+                break
+        some = np.flatnonzero(counted[step] & ~feeds[step]) + first
         np.maximum.at(ready, waits.target[some], ends[some])
     return round(float(ends.max()), 6)
-
-
-def _longest_with_casts(schedule: Schedule) -> float:
-    """As :func:`_longest`, row by row: legs of one cast follow each other within a step."""
-    m, (latencies, of_link) = moves_of(schedule), fabric_of(schedule.topology).latencies
-    per_link = np.array(latencies, np.float64)[of_link]
-    alpha = np.add.reduceat(per_link[m.route_links], m.route_start[:-1]).tolist()
-    ready = [0.0] * (m.places + m.meetings)
-    arrives: list[tuple[int, float]] = []
-    latest, step = 0.0, 0
-    columns = (m.step, m.source, m.target, m.redundant)
-    for row, (now, source, target, useless) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
-        if now != step:  # all of a step read the state before it
-            for place, end in arrives:
-                ready[place] = max(ready[place], end)
-            arrives, step = [], now
-        end = ready[source] + alpha[row]
-        latest = max(latest, end)
-        if target >= m.places:
-            ready[target] = max(ready[target], end)
-        elif not useless:
-            arrives.append((target, end))
-    return round(latest, 6)

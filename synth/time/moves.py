@@ -143,16 +143,12 @@ def _legs(s: Schedule, places: int) -> _Legs:
         cast * copies + node + nodes * np.where(plain[node], _turn(cast, node), passing)
         for node, passing in zip((tail, head), _passes(cast, tail, head), strict=True)
     ]
-    inner = distinct_values(np.concatenate(named)[_switch(tail, head, ranks)])
+    inner = distinct_values(np.concatenate(named)[np.concatenate([tail, head]) >= ranks])
     source, target = (
         np.where(node < ranks, here + node, places + np.searchsorted(inner, name))
         for node, name in zip((tail, head), named, strict=True)
     )
     return _Legs(cast, head, source, target, len(inner))
-
-
-def _switch(tail: Ints, head: Ints, ranks: int) -> Bools:
-    return np.concatenate([tail >= ranks, head >= ranks])
 
 
 def _turn(cast: Ints, node: Ints) -> Ints:
@@ -214,3 +210,77 @@ def _brings_nothing(s: Schedule, cast: Ints, head: Ints) -> Bools:
     nodes = len(s.topology.nodes)
     known = (owner * nodes + c.destinations)[useless]
     return np.isin(cast * nodes + head, known)
+
+
+# --- movements, for reports -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Movements:
+    """The movements of a schedule in columns.
+
+    Attributes:
+        chunk, step: of each.
+        src, dst: nodes where it starts and ends.
+        reduce: whether it is added to something at its end, at a rank or at a switch that sums, or
+            brings what a switch has summed to the one rank that wants it.
+        route_start, route_links: movement i goes over
+            ``route_links[route_start[i]:route_start[i+1]]``.
+        cast: the cast that it is a leg of; -1: it is a transfer.
+        operation: what it belongs to: transfers are numbered first, then casts.
+        row, leg: the movement of each transfer, and of each link of the casts.
+    """
+
+    chunk: Ints32
+    step: Ints32
+    src: Ints
+    dst: Ints
+    reduce: Bools
+    route_start: Ints
+    route_links: Ints32
+    cast: Ints
+    operation: Ints
+    row: Ints
+    leg: Ints
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def route(self, i: int) -> tuple[int, ...]:
+        """Return the links of movement ``i``."""
+        return tuple(self.route_links[self.route_start[i] : self.route_start[i + 1]].tolist())
+
+    @property
+    def of_link(self) -> Ints:
+        """Return the movement of each entry of ``route_links``."""
+        return np.repeat(np.arange(len(self)), np.diff(self.route_start))
+
+    def placed(self, of_transfers: AnyArray, of_legs: AnyArray) -> AnyArray:
+        """Return a column from that of transfers and that of legs."""
+        found = np.empty(len(self), np.asarray(of_transfers).dtype)
+        found[self.row], found[self.leg] = of_transfers, of_legs
+        return found
+
+
+@kept(most=8)
+def movements_of(s: Schedule) -> Movements:
+    """Return the movements of a verified schedule."""
+    m, casts = moves_of(s), s.casts
+    every = np.arange(len(m))
+    row, leg = every[m.transfers], every[m.legs]
+    ends = s.topology.link_ends()
+    src = ends[m.route_links[m.route_start[:-1]], 0]
+    dst = ends[m.route_links[m.route_start[1:] - 1], 1]
+    reduce, cast = np.zeros(len(m), bool), np.full(len(m), -1, np.int64)
+    reduce[row] = s.reduce
+    if len(casts):
+        cast[leg] = np.repeat(np.arange(len(casts)), np.diff(casts.link_start))
+        meeting = np.bincount(m.target[leg], minlength=m.places + m.meetings) > 1
+        at_rank = casts.reduce[cast[leg]] & ~m.feeds[leg]
+        sums = (np.diff(casts.source_start) > 1) & (np.diff(casts.destination_start) == 1)
+        reduce[leg] = (m.feeds[leg] & meeting[m.target[leg]]) | at_rank | sums[cast[leg]]
+    operation = np.where(cast < 0, 0, len(s) + cast)
+    operation[row] = np.arange(len(s))
+    return Movements(
+        m.chunk, m.step, src, dst, reduce, m.route_start, m.route_links, cast, operation, row, leg
+    )

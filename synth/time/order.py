@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
 from ..base.effort import Effort, setting
 from ..base.meter import Meter
 from . import folded
+from .folded import taken
 from .schedule_tables import CostModel, prepare
 from .schedule_time import LARGE as LARGE_RUN
 from .schedule_time import simulate, simulation_steps
@@ -133,7 +134,7 @@ def in_start_order(schedule: Schedule, message_bytes: int) -> Schedule:
     order = np.lexsort((tie, start, schedule.step))
     if (order[1:] > order[:-1]).all():
         return schedule
-    ordered = _taken(schedule, order)
+    ordered = taken(schedule, order)
     if schedule.start_us is not None and schedule.end_us is not None:
         ordered = replace(ordered, start_us=schedule.start_us[order], end_us=schedule.end_us[order])
     slower = simulate(ordered, message_bytes).time_us > before.time_us
@@ -216,27 +217,53 @@ def _orders(schedule: Schedule, seed: int, random: int) -> Iterator[Schedule]:
 
 def _reordered(schedule: Schedule, keys: tuple[Ints32, ...]) -> Schedule:
     """Sorted by the keys, the last one being the most significant (it must be the step)."""
-    return _taken(schedule, np.lexsort(keys))
+    return taken(schedule, np.lexsort(keys))
 
 
-def _taken(schedule: Schedule, order: Ints) -> Schedule:
-    """Return the schedule with its transfers in an order, which must be one of steps."""
-    start, at = rows_of(schedule.route_start, order)
-    moved = Schedule.from_columns(
-        schedule.topology,
-        schedule.collective,
-        schedule.chunk[order],
-        schedule.src[order],
-        schedule.dst[order],
-        schedule.step[order],
-        schedule.reduce[order],
-        np.diff(start),
-        schedule.route_links[at],
-        rounds=schedule.rounds,
-        provenance=schedule.provenance,
-        stride=schedule.stride,
-        priority=None if schedule.priority is None else schedule.priority[order],
-        casts=schedule.casts,
+# --- the margin of an order -----------------------------------------------------------------------
+# Transfers compete first come first served. Where two are ready at almost one time, rounding
+# decides which goes first, and a schedule that is quick in one file is slower in another. So a
+# schedule is run once more with latencies that are up to :data:`JITTER_US` longer, differently on
+# every link, which no real machine keeps more exactly: what needs ties to fall its way shows.
+
+
+JITTER_US = Fraction(7, 10_000)
+"""Longest that a latency is extended by, in µs: 0.7 ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarginEffort(Effort):
+    """When a schedule is called fragile, and which ones are tried."""
+
+    ratio: float = setting(1.01, "times its own time that a fragile schedule takes, at least")
+    most_slices: int = setting(
+        200_000, "transfers times segments of a schedule that is run once more"
     )
-    # Times belong to the old order.
-    return replace(moved, bytes=schedule.bytes, segments=schedule.segments)
+
+
+MARGIN_EFFORT = MarginEffort()
+
+
+def fragile_us(schedule: Schedule, message_bytes: int) -> float | None:
+    """Return the time in µs with latencies a little longer, if it is clearly more than without.
+
+    None if it is not, or the schedule is too large to be run once more.
+    """
+    if schedule.moves * schedule.segments > MARGIN_EFFORT.most_slices:
+        return None
+    shaken = jittered_us(schedule, message_bytes)
+    return (
+        shaken if shaken > MARGIN_EFFORT.ratio * simulate(schedule, message_bytes).time_us else None
+    )
+
+
+def jittered_us(schedule: Schedule, message_bytes: int) -> float:
+    """Return the time in µs with latencies a little longer; as :func:`.simulate` otherwise."""
+    machine = schedule.topology
+    links = tuple(
+        # A value of 0 … 7 that neighbouring numbers do not share (Knuth's multiplier).
+        replace(link, latency=link.latency + (number * 2654435761 >> 16) % 8 * JITTER_US / 7)
+        for number, link in enumerate(machine.links)
+    )
+    shaken = replace(schedule, topology=replace(machine, links=links))
+    return simulate(shaken, message_bytes).time_us

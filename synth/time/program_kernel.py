@@ -20,6 +20,7 @@ from .queue_kernel import (
     EVENTS,
     EVENTS_AT,
     HEADS,
+    HEADS_AT,
     KEY,
     LEAVES,
     LEG,
@@ -36,30 +37,36 @@ from .queue_kernel import (
     without_first,
 )
 
-# What is counted after the words of the queues: where the stack ends, blocks that are not done,
-# turns, events that one time may add; then where blocks, connections, legs and the stack begin, and
-# the time after which a run is given up (-1: never). Rows come first, so that a record is a row, a
-# block or a connection by its place.
+# Words after those of the queues. STACK: the address behind the last block on the stack of those to
+# be looked at. LEFT: blocks that are not done. TURNS: of the loop. MOST_ADDED: events that one time
+# may add. BLOCKS_AT, ENDS_AT, LEGS_AT, STACK_AT: where tables begin; rows come first, so that a
+# record is a row, a block or a connection by its address. LIMIT: the tick after which a run is
+# given up, -1: never.
 STACK, LEFT, TURNS, MOST_ADDED = range(QUEUE_COUNTS, QUEUE_COUNTS + 4)
 BLOCKS_AT, ENDS_AT, LEGS_AT, STACK_AT = range(QUEUE_COUNTS + 4, QUEUE_COUNTS + 8)
 LIMIT = QUEUE_COUNTS + 8
 COUNTS = QUEUE_COUNTS + 9
 
-SENDER, RECEIVER, INBOX, CREDIT = range(4)  # of connections
+# Of connections. SENDER, RECEIVER: blocks at its ends, -1: none. INBOX: messages that have arrived
+# and are not received; CREDIT: free slots. Both with the messages on their way are all slots.
+SENDER, RECEIVER, INBOX, CREDIT = range(4)
 END_COLUMNS = 4
-# Of operations. RANK: the order among those ready at one time; legs and extra ticks for a full
-# turn, and for the last one.
+# Of operations. SENDS, RECEIVES: 1 or 0. RANK: the order among those ready at one time, each once.
+# WAIT_BEGIN, WAIT_END: its waits. FULL_LEG, LAST_LEG: the leg of its message in a full turn and in
+# the last one, -1: it sends none. EXTRA, LAST_EXTRA: ticks before it sends or is done, likewise.
 SENDS, RECEIVES, RANK, WAIT_BEGIN, WAIT_END, FULL_LEG, LAST_LEG, EXTRA, LAST_EXTRA = range(9)
 OPERATION_COLUMNS = 9
 OTHER, NEED = range(2)  # of waits: the block, and operations of a turn it must have done (times 9)
 WAIT_COLUMNS = 2
 # Of blocks, after the columns of a client (of one asleep KEY is the number of operations of all
-# turns, times 9, that the other block must have done): its operations FIRST:END; the connections it
-# sends OUT to and receives from; the turn and the operation it is at, and how far it is with that;
-# DOING: an activity, SINCE when; FINISHED: when it was done with all; SLEEPERS: the first that
-# waits for this block; ON_STACK: whether it is to be looked at; SPENT: ticks of each activity.
+# turns, times 9, that the other block must have done). FIRST, END: its operations. OUT, INTO: the
+# connections it sends to and receives from, -1: none. TURN: from 0 to TURNS; AT: the operation.
 FIRST, END, OUT, INTO, TURN, AT = range(CLIENT_COLUMNS, CLIENT_COLUMNS + 6)
+# STAGE: how far it is with that. DOING: an activity, SINCE which tick. FINISHED: the tick at which
+# it was done with all.
 STAGE, SINCE, DOING, FINISHED = range(CLIENT_COLUMNS + 6, CLIENT_COLUMNS + 10)
+# SLEEPERS: the first block that waits for this one, a pairing heap, -1: none. ON_STACK: 1 if it is
+# to be looked at. SPENT: ticks of each activity, up to SINCE.
 SLEEPERS, ON_STACK, SPENT = range(CLIENT_COLUMNS + 10, CLIENT_COLUMNS + 13)
 
 # Stages of an operation: conditions not met yet; extra time over; busy until an event comes;
@@ -68,6 +75,32 @@ FRESH, PAID, BUSY_NOW, ASLEEP = range(4)
 # Activities, as :class:`~.program_machine.Activity` has them.
 MESSAGE, SLOT, WAITS, LINK, SENDING, LOCAL, DONE = range(7)
 BLOCK_COLUMNS = SPENT + 7
+
+NAMED = (
+    ("blocks", FIRST, "operations"),
+    ("blocks", END, "operations"),
+    ("blocks", AT, "operations"),
+    ("blocks", OUT, "ends"),
+    ("blocks", INTO, "ends"),
+    ("ends", SENDER, "blocks"),
+    ("ends", RECEIVER, "blocks"),
+    ("operations", WAIT_BEGIN, "waits"),
+    ("operations", WAIT_END, "waits"),
+    ("operations", FULL_LEG, "legs"),
+    ("operations", LAST_LEG, "legs"),
+    ("waits", OTHER, "blocks"),
+)
+"""Columns that name records of another table (:func:`.queue_kernel.placed`)."""
+
+BEGINS = {
+    BLOCKS_AT: "blocks",
+    ENDS_AT: "ends",
+    LEGS_AT: "legs",
+    STACK_AT: "stack",
+    HEADS_AT: "heads",
+    EVENTS_AT: "events",
+}
+"""Words that say where a table begins; the first one is of rows, behind all such words."""
 
 ENDED, STUCK, TURNED, FULL, LATE = range(5)
 """Why the loop came back: all is done; nothing will ever happen; the watched block is in another

@@ -121,9 +121,12 @@ class Machine:
     def state(self) -> tuple[object, ...]:
         """Everything that decides the future, but for the turns; times relative to now."""
         m, now = self.m, self.now
-        ends = slice(m[k.ENDS_AT], m[k.ENDS_AT] + self._ends() * k.END_COLUMNS)
+        count = len(self.operations.connections)
+        ends = slice(m[k.ENDS_AT], m[k.ENDS_AT] + count * k.END_COLUMNS)
         # Of a resource only the time until which it is held counts, not whether a client waits.
-        events = self._events()
+        words = m[m[q.EVENTS_AT] : m[q.EVENTS_AT] + q.EVENT_COLUMNS * m[q.EVENTS]]
+        kind = object if isinstance(words, list) else np.int64
+        events = np.array(words, kind).reshape(-1, q.EVENT_COLUMNS)
         events = events[events[:, q.WHAT] >= m[k.BLOCKS_AT]]
         events[:, q.TIME] -= now
         queued = np.where(self._column(k.DOING) == k.LINK, now - self._column(k.SINCE), -1)
@@ -229,15 +232,6 @@ class Machine:
         found = self._block(column)
         return np.array(found, object) if isinstance(found, list) else found
 
-    def _ends(self) -> int:
-        return len(self.operations.connections)
-
-    def _events(self) -> AnyArray:
-        begin = self.m[q.EVENTS_AT]
-        words = self.m[begin : begin + q.EVENT_COLUMNS * self.m[q.EVENTS]]
-        kind = object if isinstance(words, list) else np.int64
-        return np.array(words, kind).reshape(-1, q.EVENT_COLUMNS)
-
 
 def _integers(column: Any) -> list[int]:
     found: list[int] = column if isinstance(column, list) else column.tolist()
@@ -249,53 +243,38 @@ def _integers(column: Any) -> list[int]:
 
 def memory(layout: Layout, ticks: Ticks, slots: int, turns: int, kind: Any) -> AnyArray:
     """Everything at time 0, where nothing has happened yet, as integers of a NumPy type."""
-    frame = _frame(layout, len(ticks.row[0]))
-    words = frame.words.astype(kind)
-    blocks, ends, operations, legs, holds = (frame.table(words, i) for i in range(1, 6))
-    ends[:, k.CREDIT] = slots
-    count = len(layout.leg_chunks)
+    plain, where = _frame(layout, len(ticks.row[0]))
+    words = plain.astype(kind)
+
+    def column(table: str, number: int) -> AnyArray:
+        at = where[table]
+        return words[at.start + number : at.stop : at.step]
+
+    column("ends", k.CREDIT)[:] = slots
     extras = [
         np.asarray(ticks.overhead + layout.local_chunks.astype(kind) * x) for x in ticks.local
     ]
-    for column, extra in zip((k.EXTRA, k.LAST_EXTRA), extras, strict=True):
-        operations[:, column] = extra
+    column("operations", k.EXTRA)[:], column("operations", k.LAST_EXTRA)[:] = extras
     leg, hold = leg_tables(layout, ticks, kind)
-    legs[:, q.LEAVES], legs[:, q.ARRIVES] = leg[:, q.LEAVES], leg[:, q.ARRIVES]
-    holds[:, q.TICKS] = hold[:, q.TICKS]
-    operations[:, k.RANK] = _ranks(layout, extras[0], leg[:count], kind)
+    column("legs", q.LEAVES)[:], column("legs", q.ARRIVES)[:] = leg[:, q.LEAVES], leg[:, q.ARRIVES]
+    column("holds", q.TICKS)[:] = hold[:, q.TICKS]
+    full = leg[: len(layout.leg_chunks)]
+    column("operations", k.RANK)[:] = _ranks(layout, extras[0], full, kind)
     works = _works(layout, extras)
-    blocks[:, k.ON_STACK] = works
-    blocks[~works, k.TURN] = turns
+    column("blocks", k.ON_STACK)[:] = works
+    column("blocks", k.TURN)[~works] = turns
     stack = np.flatnonzero(works)[::-1]
-    busy, at = len(stack), int(words[k.STACK_AT])
+    busy, at = len(stack), where["stack"].start
     words[[k.LEFT, k.TURNS, k.STACK]] = busy, turns, at + busy
-    words[at : at + busy] = frame.begin[1] + stack * k.BLOCK_COLUMNS
+    words[at : at + busy] = where["blocks"].start + stack * k.BLOCK_COLUMNS
     return words
 
 
-@dataclass(frozen=True, eq=False)
-class _Frame:
-    """The memory of a layout without what sizes change: ticks, turns and slots.
-
-    ``begin``, ``width``: of its tables, in the order rows, blocks, ends, operations, legs, holds,
-    waits; each address is where the one of that number begins, the last one where all end.
-    """
-
-    words: Ints
-    begin: tuple[int, ...]
-    width: tuple[int, ...]
-
-    def table(self, words: AnyArray, place: int) -> AnyArray:
-        """Return a view of a table."""
-        part = words[self.begin[place] : self.begin[place + 1]]
-        return part.reshape(-1, self.width[place])
-
-
 @kept()
-def _frame(layout: Layout, resources: int) -> _Frame:
+def _frame(layout: Layout, resources: int) -> tuple[AnyArray, dict[str, range]]:
+    """The memory of a layout without what sizes change: ticks, turns and slots; and the addresses
+    of its tables."""
     o, count, held = layout.operations, len(layout.leg_chunks), len(layout.hold_row)
-    rows = np.zeros((resources, q.ROW_COLUMNS), np.int64)
-    rows[:, q.QUEUE] = -1
     ends = np.zeros((len(o.connections), k.END_COLUMNS), np.int64)
     ends[:, k.SENDER], ends[:, k.RECEIVER] = o.sender, o.receiver
     operations = np.zeros((o.size, k.OPERATION_COLUMNS), np.int64)
@@ -303,6 +282,8 @@ def _frame(layout: Layout, resources: int) -> _Frame:
     operations[:, k.WAIT_BEGIN], operations[:, k.WAIT_END] = o.wait_start[:-1], o.wait_start[1:]
     operations[:, k.FULL_LEG] = layout.leg
     operations[:, k.LAST_LEG] = np.where(layout.leg < 0, -1, layout.leg + count)
+    waits = o.waits.copy()
+    waits[:, k.NEED] *= k.OPERATION_COLUMNS
     legs = np.zeros((2 * count, q.LEG_COLUMNS), np.int64)
     holds = np.zeros((2 * held, q.HOLD_COLUMNS), np.int64)
     for turn in (0, 1):
@@ -310,46 +291,24 @@ def _frame(layout: Layout, resources: int) -> _Frame:
         part[:, q.HOLD_BEGIN] = layout.hold_begin[:-1] + turn * held
         part[:, q.HOLD_END] = layout.hold_begin[1:] + turn * held
         holds[turn * held : (turn + 1) * held, q.ROW] = layout.hold_row
-    blocks = _blocks(layout)
-    tables = [rows, blocks, ends, operations, legs, holds, o.waits.copy()]
-    begin = np.cumsum([k.COUNTS, *(x.size for x in tables)]).tolist()
-    _place(tables, begin)
-    most_added, stack = len(rows) + 2 * len(blocks), begin[-1]
-    counts = np.zeros(k.COUNTS, np.int64)
-    counts[[k.MOST_ADDED, k.LIMIT]] = most_added, -1
-    counts[[k.BLOCKS_AT, k.ENDS_AT, k.LEGS_AT, k.STACK_AT]] = begin[1], begin[2], begin[4], stack
-    counts[q.HEADS_AT] = stack + len(blocks)
-    heads = q.HEAD_COLUMNS * (len(rows) + len(blocks) + 1)
-    counts[q.EVENTS_AT] = counts[q.HEADS_AT] + heads
-    room = np.zeros(len(blocks) + heads + 4 * most_added + 64, np.int64)
-    words = np.concatenate([counts, *(x.ravel() for x in tables), room])
-    return _Frame(words, tuple(begin), tuple(x.shape[1] for x in tables))
-
-
-def _place(tables: list[Ints], begin: list[int]) -> None:
-    """Replace numbers of records in tables by the addresses at which the records will begin."""
-    _, blocks, ends, operations, legs, holds, waits = tables
-    at_rows, at_blocks, at_ends, at_operations, at_legs, at_holds, at_waits, _ = begin
-    for table, column, start, width in (
-        (blocks, k.FIRST, at_operations, k.OPERATION_COLUMNS),
-        (blocks, k.END, at_operations, k.OPERATION_COLUMNS),
-        (blocks, k.AT, at_operations, k.OPERATION_COLUMNS),
-        (blocks, k.OUT, at_ends, k.END_COLUMNS),
-        (blocks, k.INTO, at_ends, k.END_COLUMNS),
-        (ends, k.SENDER, at_blocks, k.BLOCK_COLUMNS),
-        (ends, k.RECEIVER, at_blocks, k.BLOCK_COLUMNS),
-        (operations, k.WAIT_BEGIN, at_waits, k.WAIT_COLUMNS),
-        (operations, k.WAIT_END, at_waits, k.WAIT_COLUMNS),
-        (operations, k.FULL_LEG, at_legs, q.LEG_COLUMNS),
-        (operations, k.LAST_LEG, at_legs, q.LEG_COLUMNS),
-        (waits, k.OTHER, at_blocks, k.BLOCK_COLUMNS),
-        (waits, k.NEED, 0, k.OPERATION_COLUMNS),
-        (legs, q.HOLD_BEGIN, at_holds, q.HOLD_COLUMNS),
-        (legs, q.HOLD_END, at_holds, q.HOLD_COLUMNS),
-        (holds, q.ROW, at_rows, q.ROW_COLUMNS),
-    ):
-        named = table[:, column]
-        table[:, column] = np.where(named < 0, -1, start + named * width)
+    most_added = resources + 2 * o.blocks
+    tables = {
+        "rows": q.idle_rows(resources),
+        "blocks": _blocks(layout),
+        "ends": ends,
+        "operations": operations,
+        "legs": legs,
+        "holds": holds,
+        "waits": waits,
+        "stack": np.zeros(o.blocks, np.int64),
+        "heads": np.zeros(q.HEAD_COLUMNS * (resources + o.blocks + 1), np.int64),
+        "events": np.zeros(4 * most_added + 64, np.int64),
+    }
+    words, where = q.placed(k.COUNTS, tables, (*q.NAMED, *k.NAMED))
+    words[[k.MOST_ADDED, k.LIMIT]] = most_added, -1
+    for word, table in k.BEGINS.items():
+        words[word] = where[table].start
+    return words, where
 
 
 def leg_tables(layout: Layout, ticks: Ticks, kind: Any) -> tuple[AnyArray, AnyArray]:
@@ -402,7 +361,6 @@ def _ranks(layout: Layout, extra: AnyArray, legs: AnyArray, kind: Any) -> Ints:
 
 
 def _blocks(layout: Layout) -> Ints:
-    """Blocks at their first operations."""
     o = layout.operations
     blocks = np.zeros((o.blocks, k.BLOCK_COLUMNS), np.int64)
     blocks[:, k.FIRST], blocks[:, k.END] = o.first[:-1], o.first[1:]
@@ -419,3 +377,119 @@ def _works(layout: Layout, extras: Sequence[AnyArray]) -> Bools:
     for extra in extras:
         does = does | (extra > 0).astype(bool)
     return np.diff(np.concatenate(([0], np.cumsum(does)))[o.first]) > 0
+
+
+# --- skipping turns -------------------------------------------------------------------------------
+# A state that comes back is passed as often as there are turns for it, at once. A *state* is
+# everything that decides what happens next, with times relative to now and without the turns that
+# blocks are in: where each block is, what lies in the FIFOs, what occupies the rows and until when,
+# who queues since when. If a state returns after ΔT, in which block b made p(b) turns, the run
+# repeats itself: m further periods add m·ΔT to the clock and m·p(b) to the turns. Two things end
+# that: a block that reaches the last turn (its pieces may be smaller), and a block that catches up
+# with one that it waits for and that makes fewer turns.
+#
+# Arithmetic is exact, so the result is that of the whole run, to the last tick. States are compared
+# as in Brent's cycle detection: with one that is kept, renewed whenever its age doubles.
+
+State = tuple[object, ...]
+
+FEWEST_TURNS = 4
+"""With fewer there is nothing to gain."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A state, when it was, and what had been counted up to then."""
+
+    state: State
+    now: int
+    turn: list[int]
+    busy: list[int]
+    spent: list[list[int]]
+
+    @staticmethod
+    def of(machine: Machine, state: State) -> _Moment:
+        return _Moment(state, machine.now, machine.turn, machine.busy, machine.spent_so_far())
+
+
+class Steady:
+    """Compares states of a run, and skips the repetitions when one returns."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.pairs = machine.operations.awaited
+        self.skipped = 0  # operations
+        self._begin()
+
+    def _begin(self) -> None:
+        m = self.machine
+        self.kept: _Moment | None = None
+        self.age, self.limit = 0, 1
+        turn = m.turn
+        working = (b for b in range(len(turn)) if turn[b] < m.turns)
+        self.watched = min(working, key=turn.__getitem__, default=-1)
+        self.seen = turn[self.watched] if self.watched >= 0 else m.turns
+
+    @property
+    def simulated(self) -> int:
+        """Operations that were simulated one by one, in turns that are over."""
+        return self.machine.operations_done - self.skipped
+
+    def look(self) -> bool:
+        """To be called after every advance: does something once the watched block has turned.
+
+        Returns whether it has.
+        """
+        m = self.machine
+        turn = m.turn[self.watched]
+        if self.watched < 0 or turn == self.seen:
+            return False
+        self.seen = turn
+        if self.seen >= m.turns - 1:
+            self._begin()
+            return True
+        state = m.state()
+        self.age += 1
+        if self.kept is not None and state == self.kept.state:
+            self._jump(self.kept, _Moment.of(m, state))
+            self._begin()
+        elif self.kept is None or self.age == self.limit:
+            self.kept = _Moment.of(m, state)
+            self.age, self.limit = 0, 2 * self.limit
+        return True
+
+    def _jump(self, before: _Moment, after: _Moment) -> None:
+        m = self.machine
+        periods = self._periods(before.turn, after.turn)
+        if periods < 1:
+            return
+        turns = [b + periods * (b - a) for a, b in zip(before.turn, after.turn, strict=True)]
+        for block, (a, b) in enumerate(zip(after.turn, turns, strict=True)):
+            self.skipped += (b - a) * (m.first[block + 1] - m.first[block])
+        busy = [periods * (b - a) for a, b in zip(before.busy, after.busy, strict=True)]
+        spent = [
+            [periods * (b - a) for a, b in zip(old, new, strict=True)]
+            for old, new in zip(before.spent, after.spent, strict=True)
+        ]
+        m.repeat(periods * (after.now - before.now), turns, busy, spent)
+
+    def _periods(self, before: list[int], after: list[int]) -> int:
+        """Return how often the state can come back."""
+        turns = self.machine.turns
+        most = turns
+        for a, b in zip(before, after, strict=True):
+            if b > a:
+                most = min(most, (turns - 2 - b) // (b - a))
+        for waiting, other in self.pairs:
+            if after[waiting] >= turns or before[other] >= turns:
+                continue
+            mine = after[waiting] - before[waiting]
+            lead, gain = after[other] - after[waiting], after[other] - before[other] - mine
+            if not gain:
+                continue
+            # It never had to wait, and must not have to: a lead of all turns it makes meanwhile.
+            if min(lead, lead - gain) <= mine:
+                return 0
+            if gain < 0:
+                most = min(most, 1 + (lead - mine - 1) // -gain)
+        return most

@@ -2,12 +2,11 @@
 
 :func:`~.program_time.simulate_program` keeps totals; pictures and traces need every operation. The
 kernel is the same one, with two functions replaced: a plain run costs no more for it. Turns that
-repeat a state are passed at once here too (:mod:`.steady`), so the record has gaps: ``skipped_us``.
+repeat a state are passed at once here too, so the record has gaps: ``skipped_us``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -24,12 +23,11 @@ from weft.dsl.nouns.topology import Topology
 from . import program_kernel as k
 from . import queue_kernel as q
 from .calibrated import named_model
-from .operations import Operations
 from .program_machine import Activity, Machine, leg_tables
-from .program_tables import Layout, PreparedProgram, Ticks, meeting
+from .program_tables import Layout, Operations, PreparedProgram, Ticks, meeting
 from .program_time import run_to_end
 from .runtime_model import Cut, RuntimeModel
-from .schedule_tables import in_us
+from .schedule_tables import ticks_us
 
 MOST_RECORDED = 200_000
 """Of more operations one by one nothing is drawn: a picture of them could not be read."""
@@ -212,17 +210,19 @@ def _timeline(
     unit, table = recorder.unit, recorder.operations
     begin = float(prepared.model.protocol(prepared.program.protocol).start_us)
     recorder.sort()
-    block, turn, operation, reached, done = _columns(recorder.done, 5)
-    phase_of, phase, phase_start, phase_end = _columns(recorder.phases, 4)
-    messages = sorted(recorder.messages, key=lambda m: m[3])
-    sender, connection, leg, start = _columns(messages, 4)
-    legs = recorder.legs[leg]
-    held_start, hold = rows_of(recorder.hold_begin, np.array(leg, np.int64))
+    # Ticks are Python's integers: they may be beyond 64 bits.
+    done = np.array(recorder.done, object).reshape(-1, 5)
+    phases = np.array(recorder.phases, object).reshape(-1, 4)
+    messages = np.array(sorted(recorder.messages, key=lambda m: m[3]), object).reshape(-1, 4)
+    block, turn, operation = done[:, :3].astype(np.int64).T
+    sender, connection, leg = messages[:, :3].astype(np.int64).T
+    start, legs = messages[:, 3], recorder.legs[leg]
+    held_start, hold = rows_of(recorder.hold_begin, leg)
     held = recorder.holds[hold]
-    since = np.repeat(np.array(start, object), np.diff(held_start))
-    at = {(t, op): i for i, (t, op) in enumerate(zip(turn, operation, strict=True))}
+    since = np.repeat(start, np.diff(held_start))
+    at = {one: i for i, one in enumerate(zip(turn.tolist(), operation.tolist(), strict=True))}
     meets = meeting(table)
-    piece = np.where(np.array(turn) == cut.iterations - 1, float(cut.last), float(cut.piece))
+    piece = np.where(turn == cut.iterations - 1, float(cut.last), float(cut.piece))
     return ProgramTimeline(
         program=prepared.program,
         topology=prepared.topology,
@@ -234,37 +234,30 @@ def _timeline(
         ),
         start_us=begin,
         skipped=skipped,
-        skipped_us=begin + in_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
-        block=_ints(block),
-        turn=_ints(turn),
-        operation=_ints(operation),
-        bytes=piece * table.chunks[_ints(operation)],
-        reached_us=begin + in_us(reached, unit),
-        done_us=begin + in_us(done, unit),
-        phase_of=_ints(phase_of),
-        phase=_ints(phase),
-        phase_start_us=begin + in_us(phase_start, unit),
-        phase_end_us=begin + in_us(phase_end, unit),
-        message_of=_ints(sender),
-        received_by=_ints([at.get((turn[s], meets[operation[s]]), -1) for s in sender]),
-        message_connection=_ints(connection),
-        message_start_us=begin + in_us(start, unit),
-        message_left_us=begin + in_us(np.array(start, object) + legs[:, q.LEAVES], unit),
-        message_end_us=begin + in_us(np.array(start, object) + legs[:, q.ARRIVES], unit),
+        skipped_us=begin + ticks_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
+        block=block,
+        turn=turn,
+        operation=operation,
+        bytes=piece * table.chunks[operation],
+        reached_us=begin + ticks_us(done[:, 3], unit),
+        done_us=begin + ticks_us(done[:, 4], unit),
+        phase_of=phases[:, 0].astype(np.int64),
+        phase=phases[:, 1].astype(np.int64),
+        phase_start_us=begin + ticks_us(phases[:, 2], unit),
+        phase_end_us=begin + ticks_us(phases[:, 3], unit),
+        message_of=sender,
+        received_by=np.array(
+            [at.get((int(turn[s]), meets[operation[s]]), -1) for s in sender.tolist()], np.int64
+        ),
+        message_connection=connection,
+        message_start_us=begin + ticks_us(start, unit),
+        message_left_us=begin + ticks_us(start + legs[:, q.LEAVES], unit),
+        message_end_us=begin + ticks_us(start + legs[:, q.ARRIVES], unit),
         held_start=held_start,
         held_row=held[:, q.ROW].astype(np.int64),
-        held_until_us=begin + in_us(since + held[:, q.TICKS], unit),
+        held_until_us=begin + ticks_us(since + held[:, q.TICKS], unit),
         waits=_waits(table, at),
     )
-
-
-def _columns(rows: Iterable[Iterable[int]], width: int) -> list[list[int]]:
-    """Rows of integers (ticks may be beyond 64 bits) as columns."""
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
-
-
-def _ints(values: Iterable[int]) -> Ints:
-    return np.array(list(values), np.int64)
 
 
 def _waits(table: Operations, at: dict[tuple[int, int], int]) -> Ints:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -35,11 +35,10 @@ from weft.dsl.nouns.topology import Topology
 
 from . import program_kernel as k
 from .calibrated import named_model
-from .program_machine import Activity, Machine
+from .program_machine import FEWEST_TURNS, Activity, Machine, Steady
 from .program_tables import FEW_OPERATIONS, FITS, PreparedProgram, bytes_moved
 from .runtime_model import Cut, RuntimeModel
 from .schedule_time import SimulatedTime, bus_factor
-from .steady import FEWEST_TURNS, Steady
 
 MOST_OPERATIONS = 2_000_000
 MOST_COMPILED = 16_000_000
@@ -89,7 +88,7 @@ def simulate_program(
 
     ``model``: that of MSCCL on the machine, calibrated, where none is given. ``protocol`` replaces
     the program's own. Rank r of the program is rank r of the topology.
-    Iterations that repeat a state are skipped, exactly (:mod:`.steady`); if after
+    Iterations that repeat a state are skipped, exactly (:class:`.Steady`); if after
     ``most_operations`` (or 8 iterations) no state has come back, the rest is extrapolated
     (``exact`` is false); by default these are 2 million, or 16 million in the compiled kernel. That
     one takes over after :data:`FEW_OPERATIONS`, if the ticks of the run fit 64 bits. An operation
@@ -105,50 +104,12 @@ def simulate_program(
     """
     require_type(program, Program, "the program to simulate", "weft.compile(schedule) makes one")
     require_type(topology, Topology, "topology", 'weft.topology("dgx1")')
-    prepared = PreparedProgram(program, topology, model or named_model(topology))
-    return simulate_prepared(
-        prepared,
+    return ProgramClock(program, topology, model).simulate(
         integer(message_bytes, "message size", high=LARGEST_MESSAGE),
         protocol,
         bound_us=plain(bound_us),
         most_operations=most_operations,
-    )
-
-
-def simulate_prepared(
-    prepared: PreparedProgram,
-    message_bytes: int,
-    protocol: Protocol | None = None,
-    *,
-    bound_us: float | None = None,
-    most_operations: int | None = None,
-    few: int = FEW_OPERATIONS,
-) -> ProgramSimulation:
-    """As :func:`simulate_program`; what was prepared before is used."""
-    protocol = protocol or prepared.program.protocol
-    cut = prepared.cut(message_bytes, protocol)
-    operations = prepared.operations(cut)
-    try:
-        found = Runs(prepared, cut, protocol, few).find(most_operations)
-    except CheckFailed as error:
-        error.where = f"a message of {format_bytes(message_bytes)}"
-        raise
-    finish = found.finish
-    return ProgramSimulation(
-        message_bytes=message_bytes,
-        time_us=prepared.model.total_us(protocol, float(finish.max(initial=0))),
-        start_us=float(prepared.model.protocol(protocol).start_us),
-        bus_factor=bus_factor(prepared.program.collective),
-        bound_us=bound_us,
-        cut=cut,
-        operations=operations.size * cut.iterations,
-        simulated=found.simulated,
-        exact=found.exact,
-        busy_us=found.busy,
-        block_rank=operations.program.block_rank,
-        block_id=operations.program.block_index,
-        spent_us=found.spent.T,
-        finish_us=finish,
+        few=FEW_OPERATIONS,
     )
 
 
@@ -185,16 +146,28 @@ class ProgramClock:
         Raises:
             UserError, BadTopology, CheckFailed: as :func:`simulate_program`.
         """
-        protocol = protocol or self._prepared.program.protocol
-        cut = self._prepared.cut(message_bytes, protocol)
         model = self._prepared.model
-        limit -= float(model.protocol(protocol).start_us)
+        protocol = protocol or self._prepared.program.protocol
+        limit = max(0.0, limit - float(model.protocol(protocol).start_us))
         try:
-            runs = Runs(self._prepared, cut, protocol, 0, rounded=True, limit=max(0.0, limit))
-            run_us = float(runs.find(most_operations).finish.max(initial=0))
-            return model.total_us(protocol, run_us)
+            _, run = self._run(message_bytes, protocol, most_operations, 0, True, limit)
         except _GivenUp:
             return math.inf
+        return model.total_us(protocol, float(run.us(lambda x: [x.finished]).max(initial=0)))
+
+    def _run(
+        self,
+        message_bytes: int,
+        protocol: Protocol,
+        most_operations: int | None,
+        few: int,
+        rounded: bool = False,
+        limit: float = math.inf,
+    ) -> tuple[Cut, _MachineRun]:
+        cut = self._prepared.cut(message_bytes, protocol)
+        try:
+            runs = _Runs(self._prepared, cut, protocol, few, rounded, limit)
+            return cut, runs.find(most_operations)
         except CheckFailed as error:
             error.where = f"a message of {format_bytes(message_bytes)}"
             raise
@@ -217,15 +190,30 @@ class ProgramClock:
         *,
         bound_us: float | None = None,
         most_operations: int | None = None,
+        few: int = 0,
     ) -> ProgramSimulation:
-        """As :func:`simulate_program`, with the same errors."""
-        return simulate_prepared(
-            self._prepared,
-            message_bytes,
-            protocol,
+        """As :func:`simulate_program`, with the same errors; ``few``: operations that are worth no
+        loading of the compiled kernel."""
+        prepared = self._prepared
+        protocol = protocol or prepared.program.protocol
+        cut, found = self._run(message_bytes, protocol, most_operations, few)
+        operations = prepared.operations(cut)
+        finish = found.us(lambda x: [x.finished]).ravel()
+        return ProgramSimulation(
+            message_bytes=message_bytes,
+            time_us=prepared.model.total_us(protocol, float(finish.max(initial=0))),
+            start_us=float(prepared.model.protocol(protocol).start_us),
+            bus_factor=bus_factor(prepared.program.collective),
             bound_us=bound_us,
-            most_operations=most_operations,
-            few=0,
+            cut=cut,
+            operations=operations.size * cut.iterations,
+            simulated=found.simulated,
+            exact=found.half is None,
+            busy_us=found.us(lambda x: [x.busy]).ravel(),
+            block_rank=operations.program.block_rank,
+            block_id=operations.program.block_index,
+            spent_us=found.us(lambda x: x.spent[: Activity.DONE]).T,
+            finish_us=finish,
         )
 
 
@@ -233,7 +221,7 @@ class _GivenUp(Exception):
     """A run takes longer than its limit."""
 
 
-class Runs:
+class _Runs:
     """Runs of one cut of a message, by the plain kernel and by the compiled one.
 
     ``few``: operations that are worth no loading of the compiled one. ``rounded``: where exact
@@ -247,9 +235,8 @@ class Runs:
         cut: Cut,
         protocol: Protocol,
         few: int,
-        *,
-        rounded: bool = False,
-        limit: float = math.inf,
+        rounded: bool,
+        limit: float,
     ) -> None:
         self.prepared, self.cut, self.protocol, self.few = prepared, cut, protocol, few
         self.limit, self.fitting = limit, False
@@ -257,7 +244,7 @@ class Runs:
         self.slots = prepared.model.protocol(protocol).slots
         self.ticks = prepared.ticks(cut, protocol)
 
-    def find(self, most_operations: int | None) -> _MachineRun | _Extrapolated:
+    def find(self, most_operations: int | None) -> _MachineRun:
         """All iterations, the last ones extrapolated if there are too many.
 
         Raises:
@@ -266,21 +253,30 @@ class Runs:
         turns, least = self.cut.iterations, LEAST_TURNS * self.size
         if least <= self.few:
             most = min(self.few, max(most_operations or self.few, least))
-            if found := _run(self._machine(turns, compiled=False), most):
+            if found := self._run(turns, most, compiled=False):
                 return found
         default = MOST_COMPILED if self._fits(turns) else MOST_OPERATIONS
         most = max(most_operations or default, least)
-        return self._run(turns, most) or _longer(self._run, turns, most // self.size)
+        if found := self._quickest(turns, most):
+            return found
+        # Of more turns than may be simulated: a line through two shorter runs.
+        turn = most // self.size
+        half, full = self._quickest(turn // 2, math.inf), self._quickest(turn, math.inf)
+        assert half is not None
+        assert full is not None
+        share = (turns - turn) / (turn - turn // 2)
+        return _MachineRun(full.machine, half.simulated + full.simulated, half.machine, share)
 
-    def _run(self, turns: int, most: float) -> _MachineRun | None:
-        compiled = self.size * turns > self.few and self._fits(turns)
-        return _run(self._machine(turns, compiled=compiled), most)
+    def _quickest(self, turns: int, most: float) -> _MachineRun | None:
+        return self._run(turns, most, compiled=self.size * turns > self.few and self._fits(turns))
 
-    def _machine(self, turns: int, *, compiled: bool) -> Machine:
+    def _run(self, turns: int, most: float, *, compiled: bool) -> _MachineRun | None:
+        """Run to the end; None if that would take more operations than ``most``."""
         layout = self.prepared.layout(self.cut)
         machine = Machine(layout, self.ticks, slots=self.slots, turns=turns, compiled=compiled)
         machine.limit(self.limit)
-        return machine
+        skipped = run_to_end(machine, most)
+        return None if skipped is None else _MachineRun(machine, self.size * turns - skipped)
 
     def _fits(self, turns: int) -> bool:
         """Return True if ticks fit 64 bits; with ``rounded`` they do afterwards."""
@@ -305,60 +301,24 @@ class Runs:
 class _MachineRun:
     """The result of a run; µs are found from its ticks when they are asked for.
 
-    ``simulated``: operations that were run one by one.
+    Attributes:
+        machine: at its end.
+        simulated: operations that were run one by one.
+        half, share: a shorter run, and the share of this one's length that lies beyond it on a
+            straight line through both; 0: it is over.
     """
 
     machine: Machine
     simulated: int
-    exact: ClassVar[bool] = True
+    half: Machine | None = None
+    share: float = 0
 
-    @property
-    def busy(self) -> Floats:
-        """Return the µs that each resource was held; shape (resources,)."""
-        return _in_us([self.machine.busy], self.machine.unit).ravel()
-
-    @property
-    def spent(self) -> Floats:
-        """Return the µs that each block spent on each activity; shape (activities, blocks)."""
-        return _in_us(self.machine.spent[: Activity.DONE], self.machine.unit)
-
-    @property
-    def finish(self) -> Floats:
-        """Return the µs at which each block had ended; shape (blocks,)."""
-        return _in_us([self.machine.finished], self.machine.unit).ravel()
-
-
-@dataclass(frozen=True, eq=False)
-class _Extrapolated:
-    """A straight line through two shorter runs, a share of the second's length beyond it."""
-
-    half: _MachineRun
-    full: _MachineRun
-    share: float
-    exact: ClassVar[bool] = False
-
-    @property
-    def simulated(self) -> int:
-        """Return the number of operations that were run one by one."""
-        return self.half.simulated + self.full.simulated
-
-    @property
-    def busy(self) -> Floats:
-        """Return the µs that each resource is held; shape (resources,)."""
-        return self._beyond(self.half.busy, self.full.busy)
-
-    @property
-    def spent(self) -> Floats:
-        """Return the µs that each block spends on each activity; shape (activities, blocks)."""
-        return self._beyond(self.half.spent, self.full.spent)
-
-    @property
-    def finish(self) -> Floats:
-        """Return the µs at which each block ends; shape (blocks,)."""
-        return self._beyond(self.half.finish, self.full.finish)
-
-    def _beyond(self, half: Floats, full: Floats) -> Floats:
-        return full + (full - half) * self.share
+    def us(self, ticks: Callable[[Machine], Any]) -> Floats:
+        """Return some ticks of the machine in µs."""
+        full = _in_us(ticks(self.machine), self.machine.unit)
+        if self.half is None:
+            return full
+        return full + (full - _in_us(ticks(self.half), self.half.unit)) * self.share
 
 
 def run_to_end(machine: Machine, most: float) -> int | None:
@@ -383,24 +343,6 @@ def run_to_end(machine: Machine, most: float) -> int | None:
     return steady.skipped if steady else 0
 
 
-def _run(machine: Machine, most: float) -> _MachineRun | None:
-    """Run to the end; None if that would take more operations than ``most``."""
-    skipped = run_to_end(machine, most)
-    if skipped is None:
-        return None
-    return _MachineRun(machine, machine.operations.size * machine.turns - skipped)
-
-
-def _longer(
-    run: Callable[[int, float], _MachineRun | None], turns: int, most: int
-) -> _Extrapolated:
-    """Return the times of more turns than may be simulated, by a line through two shorter runs."""
-    half, full = run(most // 2, math.inf), run(most, math.inf)
-    assert half is not None
-    assert full is not None
-    return _Extrapolated(half, full, (turns - most) / (most - most // 2))
-
-
 def _in_us(ticks: Any, unit: int) -> Floats:
     return np.array([[int(t) / unit for t in row] for row in ticks], np.float64)
 
@@ -409,7 +351,6 @@ _NAMED = 6
 
 
 def _stuck(machine: Machine) -> CheckFailed:
-    """The blocked operations, and what each waits for."""
     turn = machine.turn
     stuck = [b for b in range(machine.operations.blocks) if turn[b] < machine.turns]
     named = [_why(machine, b, turn) for b in stuck[:_NAMED]]

@@ -22,6 +22,7 @@ Times are whole ticks, so equal times are equal; ties go by a client's place.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,26 +30,67 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.jit import Array, kernel
 
-# The first words of the memory: the clock, how many events and heads there are, and where these
-# begin. Events end with the memory, so that it can be made longer.
-NOW, EVENTS, HEADS, EVENTS_AT, HEADS_AT, LOOKS = range(6)  # LOOKS: at clients, so far
+# The first words of the memory. NOW: the clock in ticks, which never goes back. EVENTS, HEADS: how
+# many there are. EVENTS_AT, HEADS_AT: where their heaps begin; events end with the memory, so that
+# it can be made longer. LOOKS: at clients, so far, as a measure of work.
+NOW, EVENTS, HEADS, EVENTS_AT, HEADS_AT, LOOKS = range(6)
 QUEUE_COUNTS = 6
 
-FREE_AT, QUEUE, BUSY = range(3)  # of rows: when it is free, its first client (-1), ticks held
+# Of rows. FREE_AT: the tick from which it is free; not after NOW if it is. QUEUE: the first of the
+# clients that queue for it, -1: none; then there is an event at FREE_AT. BUSY: ticks held, in all.
+FREE_AT, QUEUE, BUSY = range(3)
 ROW_COLUMNS = 3
-# Of clients: the order of service is by KEY, then by PLACE; both may change only while the client
-# is in no queue. CHILD and SIBLING link a pairing heap (-1: none). LEG: what it wants.
+# Of clients. KEY, PLACE: the order of service is by KEY, then by PLACE (which no two share); both
+# may change only while the client is in no queue. CHILD, SIBLING: clients below and beside it in a
+# pairing heap, -1: none, as in no queue. LEG: the address of the leg that it wants or holds.
 KEY, PLACE, CHILD, SIBLING, LEG = range(5)
 CLIENT_COLUMNS = 5
-# Of legs: their holds, and ticks until a message has left (the longest hold) and has arrived.
+# Of legs. HOLD_BEGIN, HOLD_END: its holds, one row at most once. LEAVES: ticks until a message has
+# left (the longest hold, or more); ARRIVES: until it has arrived, LEAVES at least.
 HOLD_BEGIN, HOLD_END, LEAVES, ARRIVES = range(4)
 LEG_COLUMNS = 4
-ROW, TICKS = range(2)  # of holds
+ROW, TICKS = range(2)  # of holds: the address of a row, and for how many ticks; 1 at least
 HOLD_COLUMNS = 2
-TIME, WHAT = range(2)  # of events; what happens is for the loop to know, a row's record is a row
+# Of events, a heap by TIME. TIME: the tick, NOW at least. WHAT: what happens, for the loop to know;
+# the address of a row means that it is free.
+TIME, WHAT = range(2)
 EVENT_COLUMNS = 2
-HEAD_KEY, HEAD_PLACE, HEAD_CLIENT, HEAD_ROW = range(4)  # of heads: HEAD_ROW is -1 for the ready
+# Of heads, a heap by (KEY, PLACE) of the client. HEAD_ROW: the row that was freed, whose first the
+# client is; -1: it got ready.
+HEAD_KEY, HEAD_PLACE, HEAD_CLIENT, HEAD_ROW = range(4)
 HEAD_COLUMNS = 4
+
+NAMED = (
+    ("holds", ROW, "rows"),
+    ("legs", HOLD_BEGIN, "holds"),
+    ("legs", HOLD_END, "holds"),
+)
+"""Columns that name records of another table: its table, the column, the other table."""
+
+
+def placed(
+    counts: int, tables: Mapping[str, AnyArray], named: Iterable[tuple[str, int, str]]
+) -> tuple[AnyArray, dict[str, range]]:
+    """A memory of tables behind ``counts`` words, and the addresses of the records of each table.
+
+    ``named``: columns with numbers of records of another table (-1: none), as :data:`NAMED` has
+    them, which become addresses. Integers are Python's if some table's are.
+    """
+    words = np.concatenate([np.zeros(counts, np.int64), *(x.ravel() for x in tables.values())])
+    where, at = {}, counts
+    for name, table in tables.items():
+        where[name] = range(at, at + table.size, table.shape[1] if table.ndim > 1 else 1)
+        at += table.size
+    for name, column, other in named:
+        here, there = where[name], where[other]
+        numbers = words[here.start + column : here.stop : here.step]
+        numbers[:] = np.where(numbers < 0, -1, there.start + numbers * there.step)
+    return words, where
+
+
+def idle_rows(count: int) -> Ints:
+    """Resources that are free, and that no client queues for; shape (rows, columns)."""
+    return np.tile(np.array([0, -1, 0]), (count, 1))
 
 
 def memory_of(
@@ -61,23 +103,19 @@ def memory_of(
     number. ``events``: beside those of rows, how many there are at a time.
     """
     first, row, ticks = legs
-    at_holds = QUEUE_COUNTS + rows * ROW_COLUMNS
-    at_legs = at_holds + len(row) * HOLD_COLUMNS
-    at_clients = at_legs + len(ends) * LEG_COLUMNS
-    at_heads = at_clients + len(leg) * CLIENT_COLUMNS
-    at_events = at_heads + (len(leg) + rows + 1) * HEAD_COLUMNS
-    counts = np.zeros(QUEUE_COUNTS, np.int64)
-    counts[[HEADS_AT, EVENTS_AT]] = at_heads, at_events
-    free = np.tile([0, -1, 0], rows)
-    holds = np.stack([QUEUE_COUNTS + row * ROW_COLUMNS, ticks], axis=1)
-    begin = at_holds + first * HOLD_COLUMNS
-    table = np.column_stack([begin[:-1], begin[1:], ends])
     clients = np.full((len(leg), CLIENT_COLUMNS), -1, np.int64)
-    clients[:, KEY], clients[:, PLACE] = 0, np.arange(len(leg))
-    clients[:, LEG] = at_legs + leg * LEG_COLUMNS
-    room = np.zeros(at_events - at_heads + (events + rows + 1) * EVENT_COLUMNS, np.int64)
-    tables = (counts, free, holds.ravel(), table.ravel(), clients.ravel(), room)
-    return np.concatenate(tables), at_clients
+    clients[:, KEY], clients[:, PLACE], clients[:, LEG] = 0, np.arange(len(leg)), leg
+    tables = {
+        "rows": idle_rows(rows),
+        "holds": np.stack([row, ticks], axis=1),
+        "legs": np.column_stack([first[:-1], first[1:], ends]),
+        "clients": clients,
+        "heads": np.zeros((len(leg) + rows + 1, HEAD_COLUMNS), np.int64),
+        "events": np.zeros((events + rows + 1, EVENT_COLUMNS), np.int64),
+    }
+    words, where = placed(QUEUE_COUNTS, tables, (*NAMED, ("clients", LEG, "legs")))
+    words[[HEADS_AT, EVENTS_AT]] = where["heads"].start, where["events"].start
+    return words, where["clients"].start
 
 
 def longer(m: Any) -> Any:

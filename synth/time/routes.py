@@ -39,10 +39,14 @@ def routes_of(topology: Topology, connections: Sequence[Connection]) -> list[Rou
     lost = sorted({(a, b) for a, b, _ in connections} - equal.keys())
     if lost:
         a, b = lost[0]
+        hosts = [topology.nodes[rank].host for rank in (a, b)]
         more = f" (and {len(lost) - 1} more such pairs)" if len(lost) > 1 else ""
         raise BadTopology(
             f"{topology.name}: rank {a} sends to rank {b}, and no link or switch joins them{more}",
-            hint=_hint(topology, a, b),
+            hint="the two are in different boxes and on no common fabric; where rails join GPUs of "
+            "one number only, fabric=star joins all (dgx-h100:nodes=2,fabric=star)"
+            if hosts[0] is not None and hosts[0] != hosts[1]
+            else "the program is for another machine, or its ranks are in another order",
         )
     turn: dict[tuple[int, int], int] = {}
     found: dict[Connection, Route] = {}
@@ -51,16 +55,6 @@ def routes_of(topology: Topology, connections: Sequence[Connection]) -> list[Rou
         turn[a, b] = k + 1
         found[a, b, channel] = equal[a, b][k % len(equal[a, b])]
     return [found[c] for c in connections]
-
-
-def _hint(topology: Topology, a: int, b: int) -> str:
-    apart = topology.nodes[a].host != topology.nodes[b].host
-    if apart and topology.nodes[a].host is not None:
-        return (
-            "the two are in different boxes and on no common fabric; where rails join GPUs of one "
-            "number only, fabric=star joins all (dgx-h100:nodes=2,fabric=star)"
-        )
-    return "the program is for another machine, or its ranks are in another order"
 
 
 def _quickest(
@@ -99,7 +93,6 @@ def _quickest(
 
 
 def _back(topology: Topology, into: dict[int, list[int]], node: int, source: int) -> list[Route]:
-    """The fastest routes to a node, the first few of them."""
     if node == source:
         return [()]
     routes = []

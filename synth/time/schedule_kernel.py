@@ -23,6 +23,7 @@ from .queue_kernel import (
     EVENTS,
     EVENTS_AT,
     HEADS,
+    HEADS_AT,
     KEY,
     LEAVES,
     LEG,
@@ -38,39 +39,64 @@ from .queue_kernel import (
     push,
 )
 
-# What is counted after the words of the queues: numbers of things; whether priorities count, and
-# what each slice adds to them; messages on their way that have events; steps that may start (with
-# barriers); events beside those messages; and the tick at which a run is given up (-1: none).
+# Words after those of the queues. TRANSFERS, SLICES, PLACES, SLOTS, STEPS: numbers of things; of
+# SLOTS in one slice, of STEPS (with barriers) at most 0 without. PLANNED: 1 if priorities count;
+# STRIDE: what each slice adds to them. FLYING: messages on their way that have events. OPEN: steps
+# that may start. BESIDE: most events at a time beside those. LIMIT: the tick at which a run is
+# given up, -1: never.
 TRANSFERS, SLICES, PLACES, SLOTS, STEPS, PLANNED, STRIDE = range(QUEUE_COUNTS, QUEUE_COUNTS + 7)
 FLYING, OPEN, BESIDE, LIMIT = range(QUEUE_COUNTS + 7, QUEUE_COUNTS + 11)
-# Where tables begin: slots of each slice (1: arrived), places of each slice, jobs.
+# Where tables begin. SLOTS_AT: a word for each slot of each slice, 1: arrived. PROGRESS_AT: records
+# of the places of each slice. JOBS_AT: records of jobs, slice by slice.
 TRANSFERS_AT, PLACES_AT, READERS_AT, STEPS_AT = range(QUEUE_COUNTS + 11, QUEUE_COUNTS + 15)
 SLOTS_AT, PROGRESS_AT, JOBS_AT = range(QUEUE_COUNTS + 15, QUEUE_COUNTS + 18)
-# Of casts: how many switches within them there are, the first place that is one, and where their
-# words begin: for each slice and switch, when the last byte of all legs so far is there.
+# Of casts. MEETINGS: switches within them; FIRST_MEETING: the first place that is one, all later
+# ones are. MEETINGS_AT: a word for each slice and switch, the tick at which the last byte of all
+# legs so far is there.
 MEETINGS, FIRST_MEETING, MEETINGS_AT = range(QUEUE_COUNTS + 18, QUEUE_COUNTS + 21)
 COUNTS = QUEUE_COUNTS + 21
 
-# Of transfers: FIRST_LEG:END_LEG are passed one after the other. NEEDS: how many of the arrivals at
-# the source are waited for; SLOT: the number among those at the target, -1 if no transfer waits for
-# it. STARTED: slices that have started; LEFT_AT: when the last of these has left its first leg.
-# START: of the first slice; END: the last arrival.
+# Of transfers. FIRST_LEG, END_LEG: addresses of its legs, which are passed one after the other.
+# SOURCE, TARGET: places. NEEDS: how many of the arrivals at the source are waited for, by their
+# slots. SLOT: the number among those at the target, -1: no transfer waits for it. STEP: with
+# barriers. PRIORITY: the planned turn of slice 0.
 FIRST_LEG, END_LEG, SOURCE, TARGET, NEEDS, SLOT, STEP, PRIORITY = range(8)
+# STARTED: slices that have started, in their order. LEFT_AT: the tick at which the last of these
+# has left its first leg. START: of the first slice; END: the last arrival of all, 0 before.
 STARTED, LEFT_AT, START, END = range(8, 12)
-# Of legs of casts: whether they start at a switch, and ticks until what they bring to a switch may
-# go on: WHOLE, not before all of it is there; ARRIVED, of what ends at a rank. PACE: ticks until it
-# has left at least, though what it holds may be free before.
+# Of legs of casts. JOINS: 1 if it starts at a switch. GOES_ON: ticks from its start until what it
+# brings to a switch may go on; WHOLE, not before all of it is there; ARRIVED, of what ends at a
+# rank. PACE: ticks until it has left at least, though what it holds may be free before.
 JOINS, GOES_ON, PACE = range(12, 15)
 TRANSFER_COLUMNS = 15
 WHOLE, ARRIVED = range(-2, 0)
-# Of places: where their slots and their readers (transfers, by NEEDS) begin; one record more ends
-# the last ones.
+# Of places: where their slots and their readers (numbers of transfers, ascending by NEEDS) begin;
+# one record more ends the last ones.
 SLOT_BEGIN, READER_BEGIN = range(2)
 PLACE_COLUMNS = 2
-KNOWN, WOKEN = range(2)  # of places in a slice: arrivals without a gap, readers that have them
+# Of places in a slice. KNOWN: arrivals without a gap, from slot 0; WOKEN: readers that have them.
+KNOWN, WOKEN = range(2)
 PROGRESS_COLUMNS = 2
 FIRST, LEFT = range(2)  # of steps (with barriers): the first transfer; jobs not yet arrived
 STEP_COLUMNS = 2
+
+NAMED = (("transfers", FIRST_LEG, "legs"), ("transfers", END_LEG, "legs"))
+"""Columns that name records of another table (:func:`.queue_kernel.placed`)."""
+
+BEGINS = {
+    TRANSFERS_AT: "transfers",
+    PLACES_AT: "places",
+    READERS_AT: "readers",
+    STEPS_AT: "steps",
+    SLOTS_AT: "slots",
+    PROGRESS_AT: "progress",
+    MEETINGS_AT: "meetings",
+    JOBS_AT: "jobs",
+    HEADS_AT: "heads",
+    EVENTS_AT: "events",
+}
+"""Words that say where a table begins; the first one is of rows, behind all such words."""
+
 # A job is a client whose LEG is 0 until its data is there. KEY: when it got ready (or its planned
 # turn), and once it has started, when.
 

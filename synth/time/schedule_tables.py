@@ -19,7 +19,7 @@ fine for the whole run, a coarser one is used.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any
@@ -109,46 +109,43 @@ class Served:
 
 
 @dataclass(frozen=True, eq=False)
-class Ticked:
-    """A whole run in exact ticks.
+class TickedRun:
+    """A whole run in ticks.
 
     Attributes:
-        schedule: what ran; rows are its transfers, or with casts those of
-            :class:`.moves.QueuedRows`.
         unit: ticks in a µs.
-        job_start: when each slice of each transfer started, slice by slice (of its last leg, where
-            a route is passed link by link).
-        start, end: the first start and the last arrival of each transfer.
-        busy: how long each resource was held.
-        leaves, arrives: of each leg of :class:`Routes`, until a message has left and arrived.
-        held: until each of their resources is free.
-        slower: how much later each transfer has left where a switch limits it; empty: none is.
+        words: the memory of the kernel at the end: a list of Python's integers, or an array.
+        where: the addresses of its tables; rows of ``transfers`` are those of what ran.
+        legs: what ran, where some of it is legs of casts.
     """
 
-    schedule: Schedule
     unit: int
-    job_start: list[int]
-    start: list[int]
-    end: list[int]
-    busy: list[int]
-    leaves: list[int]
-    arrives: list[int]
-    held: list[int]
-    slower: list[int] = field(default_factory=list)
+    words: Any
+    where: Mapping[str, range]
+    legs: QueuedRows | None
+
+    def column(self, table: str, column: int) -> Any:
+        """Return a column of a table, of the type of the memory."""
+        at = self.where[table]
+        return self.words[at.start + column : at.stop : at.step]
+
+    @property
+    def time_us(self) -> float:
+        """Return µs until the last arrival: exact integers, rounded once."""
+        ends = self.column("transfers", k.END)
+        return (
+            int(max(ends, default=0) if isinstance(ends, list) else ends.max(initial=0)) / self.unit
+        )
 
     def in_us(self) -> Served:
-        """In µs: exact integers, rounded once."""
-        start, end, busy = (in_us(x, self.unit) for x in (self.start, self.end, self.busy))
-        return _served(float(end.max(initial=0)), start, end, busy, self.schedule)
-
-
-def _served(time: float, start: Floats, end: Floats, busy: Floats, s: Schedule) -> Served:
-    """Return a run by transfers, and by legs of casts."""
-    if not len(s.casts):
-        return Served(time, start, end, busy)
-    m = moves_of(s)
-    of_transfers, of_legs = (start[m.transfers], end[m.transfers]), (start[m.legs], end[m.legs])
-    return Served(time, *of_transfers, busy, *of_legs)
+        """In µs, by transfers, and by legs of casts."""
+        columns = (("transfers", k.START), ("transfers", k.END), ("rows", q.BUSY))
+        start, end, busy = (ticks_us(self.column(*one), self.unit) for one in columns)
+        m = self.legs
+        if m is None:
+            return Served(self.time_us, start, end, busy)
+        of_transfers, of_legs = (start[m.transfers], end[m.transfers]), (start[m.legs], end[m.legs])
+        return Served(self.time_us, *of_transfers, busy, *of_legs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +193,8 @@ class Waits:
 class QueueTables:
     """What queues for links, without its sizes: routes, waits and a cost model.
 
-    ``legs``: the rows, where some of them are legs of casts.
+    ``legs``: the rows, where some of them are legs of casts. ``copies``: of how many equal parts
+    this is one (:mod:`.folded`).
     """
 
     routes: Routes
@@ -207,24 +205,42 @@ class QueueTables:
 
     def time_us(self, topology: Topology, grain_bytes: Fraction, slices: int, stride: int) -> float:
         """Return µs until the last arrival, in the planned order of ``legs``, if it has one."""
-        paces = () if self.legs is None else self.legs.pace
-        overhead = Fraction(self.model.overhead_us)
-        costs = _Costs.of(topology, grain_bytes / slices, overhead, paces)
+        costs = self.costs(topology, grain_bytes / slices)
         order = None if self.legs is None else self.legs.priority
-        m, unit = self.served(costs, slices, order, stride)
-        return int(_tables(m)[0][k.END :: k.TRANSFER_COLUMNS].max(initial=0)) / unit
+        return self.rounded(costs, slices, order, stride).time_us
 
-    def served(
-        self, costs: _Costs, slices: int, order: AnyArray | None, stride: int
-    ) -> tuple[Ints, int]:
-        """Return the memory of a whole compiled run at its end, and its ticks in a µs."""
+    def costs(self, topology: Topology, grain: Fraction) -> _Costs:
+        """Return the costs of grains of ``grain`` bytes."""
+        paces = () if self.legs is None else self.legs.pace
+        return _Costs.of(topology, grain, Fraction(self.model.overhead_us), paces)
+
+    def rounded(self, costs: _Costs, slices: int, order: AnyArray | None, stride: int) -> TickedRun:
+        """Return a whole compiled run; where exact ticks do not fit, coarser ones are taken."""
         coarse = costs.coarse(self.ends(costs, slices))
         for unit in (costs.unit, coarse) if self.fits(costs, costs.unit, slices) else (coarse,):
-            held = costs.held(unit, self.routes)
-            m = _run(self.memory(costs, unit, held, slices, order, stride), fast(k))
-            if m is not None:
-                return m, unit
+            run = self.run(costs, unit, np.int64, slices, order, stride)
+            if run is not None:
+                return run
         raise AssertionError("a coarse unit always fits")
+
+    def run(
+        self,
+        costs: _Costs,
+        unit: int,
+        kind: type,
+        slices: int,
+        order: AnyArray | None,
+        stride: int,
+    ) -> TickedRun | None:
+        """Run to the end, compiled on integers of 64 bits or plain on Python's (``object``); None
+        if that is later than 64 bits."""
+        words, where = self.memory(costs, unit, kind, slices, order, stride)
+        m: Any = words.tolist() if kind is object else words
+        kernel: Any = k if kind is object else fast(k)
+        kernel.begin(m)
+        while (why := kernel.run(m)) == k.FULL:
+            m = q.longer(m)
+        return TickedRun(unit, m, where, self.legs) if why == k.ENDED else None
 
     def ends(self, costs: _Costs, slices: int) -> float:
         """Return µs until all jobs have arrived if they run one after the other."""
@@ -254,24 +270,64 @@ class QueueTables:
         self,
         costs: _Costs,
         unit: int,
-        held: AnyArray,
+        kind: type,
         slices: int,
         order: AnyArray | None,
         stride: int,
-    ) -> _MemoryTables:
-        """The memory of the kernel at time 0; ``held``: ticks of the grains on each row of a leg.
-
-        Its integers are of the type of ``held``, or Python's (``object``).
-        """
+    ) -> tuple[AnyArray, dict[str, range]]:
+        """The memory of the kernel at time 0, in integers of a kind, and where its tables are."""
         r, w = self.routes, self.waits
-        alphas = _sums(costs.link_ticks(unit, held.dtype)[r.links], r.link_start)
-        held = held + round(costs.overhead * unit)
+        n, rows = len(w.source), len(costs.row)
+        places, slots = len(w.slot_start) - 1, int(w.slot_start[-1])
+        latencies, of_link = costs.fabric.latencies
+        alphas: AnyArray = np.array([round(x * unit) for x in latencies], kind)[of_link][r.links]
+        if len(alphas):
+            alphas = np.add.reduceat(alphas, r.link_start[:-1])
+        held = costs.held(unit, r, kind) + round(costs.overhead * unit)
         if self.model.alpha_occupies:
             held = held + np.repeat(alphas, np.diff(r.row_start))
         leaves = np.maximum.reduceat(held, r.row_start[:-1]) if len(held) else held
         arrives = leaves if self.model.alpha_occupies else leaves + alphas
-        transfers = self._transfers(costs, unit, alphas, held.dtype)
+        jobs = np.zeros((n * slices, q.CLIENT_COLUMNS), np.int64)
+        jobs[:, [q.CHILD, q.SIBLING]] = -1
+        beside = n + rows + 2  # at a time one event for each resource and for each transfer
+        # At a time a transfer gets ready at most once on each of its legs.
+        heads = n * int(np.diff(r.leg_start).max(initial=1)) + rows + 1
+        meetings = 0 if self.legs is None else self.legs.meetings
         steps = np.zeros((len(w.step_start), k.STEP_COLUMNS), np.int64)
+        if len(steps):
+            steps[:, k.FIRST], steps[:-1, k.LEFT] = w.step_start, np.diff(w.step_start) * slices
+        tables = {
+            "rows": q.idle_rows(rows),
+            "transfers": self._transfers(costs, unit, alphas, order, kind),
+            "places": np.stack([w.slot_start, w.reader_start], axis=1),
+            "readers": w.readers,
+            "steps": steps,
+            "legs": np.stack([r.row_start[:-1], r.row_start[1:], leaves, arrives], axis=1),
+            "holds": np.stack([r.rows, held], axis=1),
+            "slots": np.zeros(slots * slices, np.int64),
+            "progress": np.zeros(places * slices * k.PROGRESS_COLUMNS, np.int64),
+            "meetings": np.zeros(meetings * slices, np.int64),
+            "jobs": jobs,
+            "heads": np.zeros(heads * q.HEAD_COLUMNS, np.int64),
+            "events": np.zeros((beside + _EVENTS) * q.EVENT_COLUMNS, np.int64),
+        }
+        words, where = q.placed(k.COUNTS, tables, (*q.NAMED, *k.NAMED))
+        words[[k.TRANSFERS, k.SLICES, k.PLACES, k.SLOTS]] = n, slices, places, slots
+        words[[k.STEPS, k.PLANNED, k.STRIDE]] = len(steps) - 1, int(order is not None), stride
+        words[[k.BESIDE, k.LIMIT]] = beside, -1 if kind is object else _LATEST
+        words[[k.MEETINGS, k.FIRST_MEETING]] = meetings, places - meetings
+        for word, table in k.BEGINS.items():
+            words[word] = where[table].start
+        return words, where
+
+    def _transfers(
+        self, costs: _Costs, unit: int, alphas: AnyArray, order: AnyArray | None, kind: type
+    ) -> AnyArray:
+        r, w, m = self.routes, self.waits, self.legs
+        shape = (len(w.source), k.TRANSFER_COLUMNS)
+        rows: AnyArray = np.zeros(shape, np.int64 if m is None else kind)
+        rows[:, k.GOES_ON] = k.ARRIVED
         for column, values in (
             (k.FIRST_LEG, r.leg_start[r.which]),
             (k.END_LEG, r.leg_start[r.which + 1]),
@@ -281,61 +337,26 @@ class QueueTables:
             (k.SLOT, w.slot),
             (k.PRIORITY, 0 if order is None else order),
         ):
-            transfers[:, column] = values
-        if len(steps):
+            rows[:, column] = values
+        if len(w.step_start):
             sizes = np.diff(w.step_start)
-            transfers[:, k.STEP] = np.repeat(np.arange(len(sizes)), sizes)
-            steps[:, k.FIRST], steps[:-1, k.LEFT] = w.step_start, sizes * slices
-        return _MemoryTables(
-            slices=slices,
-            rows=len(costs.row),
-            stride=stride,
-            planned=order is not None,
-            most_legs=int(np.diff(r.leg_start).max(initial=1)),
-            meetings=0 if self.legs is None else self.legs.meetings,
-            transfers=transfers,
-            places=np.stack([w.slot_start, w.reader_start], axis=1),
-            readers=w.readers,
-            steps=steps,
-            legs=np.stack([r.row_start[:-1], r.row_start[1:], leaves, arrives], axis=1),
-            holds=np.stack([r.rows, held], axis=1),
-        )
-
-    def _transfers(self, costs: _Costs, unit: int, alphas: AnyArray, dtype: Any) -> AnyArray:
-        """The rows of the transfers, of which only what legs of casts say is filled in."""
-        r, m = self.routes, self.legs
-        rows = np.zeros((len(self.waits.source), k.TRANSFER_COLUMNS), np.int64)
-        rows[:, k.GOES_ON] = k.ARRIVED
-        if m is None:
-            return rows
-        rows = rows.astype(dtype)
-        rows[:, k.JOINS] = m.joins
-        # The first byte is at the switch α after the start, or all of them must be.
-        goes_on = k.WHOLE if self.model.store_and_forward else alphas[r.leg_start[r.which]]
-        rows[:, k.GOES_ON] = np.where(m.feeds, goes_on, k.ARRIVED)
-        if costs.paces:
-            rows[:, k.PACE] = [round(x * unit) for x in costs.paces]
+            rows[:, k.STEP] = np.repeat(np.arange(len(sizes)), sizes)
+        if m is not None:
+            rows[:, k.JOINS] = m.joins
+            # The first byte is at the switch α after the start, or all of them must be.
+            goes_on = k.WHOLE if self.model.store_and_forward else alphas[r.leg_start[r.which]]
+            rows[:, k.GOES_ON] = np.where(m.feeds, goes_on, k.ARRIVED)
+            if costs.paces:
+                rows[:, k.PACE] = [round(x * unit) for x in costs.paces]
         return rows
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A schedule and a cost model, ready for :meth:`time`. Made by :func:`prepare`.
-
-    ``copies``: of how many equal parts the schedule is one (:mod:`.folded`).
-    """
+    """A schedule and what queues in it, ready for :meth:`time`. Made by :func:`prepare`."""
 
     schedule: Schedule
-    model: CostModel
-    routes: Routes
-    waits: Waits
-    copies: int = 1
-
-    @property
-    def queue(self) -> QueueTables:
-        """Return what queues, by itself."""
-        legs = moves_of(self.schedule) if len(self.schedule.casts) else None
-        return QueueTables(self.routes, self.waits, self.model, legs, self.copies)
+    queue: QueueTables
 
     def time(
         self,
@@ -345,80 +366,49 @@ class Prepared:
         priority: npt.ArrayLike | None = None,
         stride: int | None = None,
     ) -> float:
-        """µs until the last arrival, for a message of M bytes; as :meth:`run`."""
-        found = self.run(message_bytes, segments=segments, priority=priority, stride=stride)
-        return found.time_us
+        """µs until the last arrival, for a message of M bytes, compiled; slices, order and stride
+        are the schedule's unless given.
 
-    def run(
-        self,
-        message_bytes: int,
-        *,
-        segments: int | None = None,
-        priority: npt.ArrayLike | None = None,
-        stride: int | None = None,
-    ) -> Served:
-        """The whole run, compiled; slices, order and stride are the schedule's unless given.
-
-        ``priority``: one integer per transfer (not of schedules with casts). Cost: O(transfers ·
-        segments · log), about a µs each, and some 60 bytes.
+        ``priority``: one integer per transfer (not of schedules with casts).
         """
         s = self.schedule
         slices = s.segments if segments is None else segments
         order = self._priority() if priority is None else np.asarray(priority, np.int64)
         step = s.stride if stride is None else stride
-        costs = self._costs(message_bytes, slices)
-        m, unit = self.queue.served(costs, slices, order, step)
-        return _in_us(m, unit, s)
+        return self.queue.rounded(self._costs(message_bytes, slices), slices, order, step).time_us
 
-    def exact(self, message_bytes: int, *, compiled: bool | None = None) -> Ticked:
+    def run(self, message_bytes: int) -> Served:
+        """The whole run, compiled. Cost: O(transfers · segments · log), about a µs each, and some
+        60 bytes."""
+        s, costs = self.schedule, self._costs(message_bytes, self.schedule.segments)
+        return self.queue.rounded(costs, s.segments, self._priority(), s.stride).in_us()
+
+    def exact(self, message_bytes: int, *, compiled: bool | None = None) -> TickedRun:
         """The whole run in exact ticks; some 10 µs for each slice of a transfer.
 
         ``compiled``: about a µs each, once numba is loaded, unless ticks do not fit 64 bits. The
         result is the same. None: where it pays (:data:`MOST_PLAIN`).
         """
-        s, r = self.schedule, self.routes
+        s, queue = self.schedule, self.queue
         if compiled is None:
             compiled = worth_compiling(k, s.moves * s.segments, MOST_PLAIN)
         costs = self._costs(message_bytes, s.segments)
         unit = costs.unit if costs.unit.bit_length() <= _UNIT_BITS else _COARSE_UNIT
-        for quick in (
-            (True, False) if compiled and self.queue.fits(costs, unit, s.segments) else (False,)
-        ):
-            held = costs.row_ticks(unit, np.int64 if quick else object)[r.rows] * r.weights
-            memory = self.queue.memory(costs, unit, held, s.segments, self._priority(), s.stride)
-            m = _run(memory, fast(k) if quick else k)
-            if m is None:
-                continue
-            m = m if isinstance(m, list) else m.tolist()
-            transfers, rows = _tables(m)
-            jobs = m[m[k.JOBS_AT] : m[q.HEADS_AT]]
-            leaves = memory.legs[:, q.LEAVES].tolist()
-            paces = transfers[k.PACE :: k.TRANSFER_COLUMNS] if costs.paces else []
-            legs = zip(paces, r.which.tolist(), strict=False)
-            return Ticked(
-                s,
-                unit,
-                jobs[q.KEY :: q.CLIENT_COLUMNS],
-                transfers[k.START :: k.TRANSFER_COLUMNS],
-                transfers[k.END :: k.TRANSFER_COLUMNS],
-                rows[q.BUSY :: q.ROW_COLUMNS],
-                leaves,
-                memory.legs[:, q.ARRIVES].tolist(),
-                memory.holds[:, q.TICKS].tolist(),
-                [max(0, pace - leaves[leg]) for pace, leg in legs],
-            )
+        quick = compiled and queue.fits(costs, unit, s.segments)
+        for kind in (np.int64, object) if quick else (object,):
+            run = queue.run(costs, unit, kind, s.segments, self._priority(), s.stride)
+            if run is not None:
+                return run if kind is object else replace(run, words=run.words.tolist())
         raise AssertionError("ticks of any size always fit")
 
     def _priority(self) -> Ints32 | None:
-        """Return the planned order of all rows."""
         s = self.schedule
         return moves_of(s).priority if len(s.casts) else s.priority
 
     def _costs(self, message_bytes: int, slices: int) -> _Costs:
         s = self.schedule
         grain = Fraction(message_bytes, s.collective.message_chunks * slices)
-        paces = moves_of(s).pace if len(s.casts) else ()
-        return _Costs.of(s.topology, grain, Fraction(self.model.overhead_us), paces)
+        return self.queue.costs(s.topology, grain)
 
 
 def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
@@ -433,7 +423,9 @@ def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
     if model.barrier:
         refuse_casts(schedule, "steps with barriers are of transfers")
     waits = barriers(schedule) if model.barrier else data_waits(schedule)
-    return Prepared(schedule, model, routes_of(schedule, model.store_and_forward), waits)
+    routes = routes_of(schedule, model.store_and_forward)
+    legs = moves_of(schedule) if len(schedule.casts) else None
+    return Prepared(schedule, QueueTables(routes, waits, model, legs))
 
 
 def prepare_folded(folded: FoldedSchedule, model: CostModel | None = None) -> Prepared:
@@ -441,111 +433,15 @@ def prepare_folded(folded: FoldedSchedule, model: CostModel | None = None) -> Pr
     model, part = model or CostModel(), folded.part
     waits = barriers(part) if model.barrier else waits_of(moves_with(part, folded.redundant))
     routes = routes_of(part, model.store_and_forward)
-    rows = folded.first_row[routes.rows]
-    return Prepared(part, model, replace(routes, rows=rows), waits, folded.copies)
+    routes = replace(routes, rows=folded.first_row[routes.rows])
+    return Prepared(part, QueueTables(routes, waits, model, copies=folded.copies))
 
 
-# --- the memory of the kernel ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _MemoryTables:
-    """The tables of :mod:`.schedule_kernel`, with numbers of records for their places."""
-
-    slices: int
-    rows: int
-    stride: int
-    planned: bool
-    most_legs: int
-    meetings: int
-    transfers: AnyArray
-    places: Ints
-    readers: Ints
-    steps: Ints
-    legs: AnyArray
-    holds: AnyArray
-
-    def words(self) -> AnyArray:
-        """One array, with room for events at its end; of Python's integers, if ticks are."""
-        n, places = len(self.transfers), len(self.places) - 1
-        jobs = np.zeros((n * self.slices, q.CLIENT_COLUMNS), np.int64)
-        jobs[:, [q.CHILD, q.SIBLING]] = -1
-        rows = np.zeros((self.rows, q.ROW_COLUMNS), np.int64)
-        rows[:, q.QUEUE] = -1
-        slots = int(self.places[-1, k.SLOT_BEGIN])
-        beside = n + self.rows + 2  # at a time one event for each resource and for each transfer
-        tables = (
-            rows,
-            self.transfers.copy(),
-            self.places,
-            self.readers,
-            self.steps,
-            self.legs.copy(),
-            self.holds.copy(),
-            np.zeros(slots * self.slices, np.int64),
-            np.zeros(places * self.slices * k.PROGRESS_COLUMNS, np.int64),
-            np.zeros(self.meetings * self.slices, np.int64),
-            jobs,
-            # At a time a transfer gets ready at most once on each of its legs.
-            np.zeros((n * self.most_legs + self.rows + 1) * q.HEAD_COLUMNS, np.int64),
-            np.zeros((beside + _EVENTS) * q.EVENT_COLUMNS, np.int64),
-        )
-        begin = np.cumsum([k.COUNTS, *(x.size for x in tables)]).tolist()
-        _, transfers, _, _, _, legs, holds, *_ = tables
-        at_legs, at_holds = begin[5], begin[6]
-        transfers[:, [k.FIRST_LEG, k.END_LEG]] *= q.LEG_COLUMNS
-        transfers[:, [k.FIRST_LEG, k.END_LEG]] += at_legs
-        legs[:, [q.HOLD_BEGIN, q.HOLD_END]] *= q.HOLD_COLUMNS
-        legs[:, [q.HOLD_BEGIN, q.HOLD_END]] += at_holds
-        holds[:, q.ROW] *= q.ROW_COLUMNS
-        holds[:, q.ROW] += begin[0]
-        counts = np.zeros(k.COUNTS, np.int64)
-        counts[[k.TRANSFERS, k.SLICES, k.PLACES, k.SLOTS]] = n, self.slices, places, slots
-        counts[[k.STEPS, k.PLANNED, k.STRIDE]] = len(self.steps) - 1, self.planned, self.stride
-        counts[[k.BESIDE, k.LIMIT]] = beside, -1 if legs.dtype == object else _LATEST
-        counts[[k.TRANSFERS_AT, k.PLACES_AT, k.READERS_AT, k.STEPS_AT]] = begin[1:5]
-        counts[[k.SLOTS_AT, k.PROGRESS_AT, k.MEETINGS_AT, k.JOBS_AT]] = begin[7:11]
-        counts[[q.HEADS_AT, q.EVENTS_AT]] = begin[11:13]
-        counts[[k.MEETINGS, k.FIRST_MEETING]] = self.meetings, places - self.meetings
-        return np.concatenate([counts, *(x.ravel() for x in tables)])
-
-
-def _run(memory: _MemoryTables, kernel: Any) -> Any:
-    """Run to the end: the memory then, a list or an array; None if that is later than 64 bits."""
-    words = memory.words()
-    m: Any = words.tolist() if words.dtype == object else words
-    kernel.begin(m)
-    while (why := kernel.run(m)) == k.FULL:
-        m = q.longer(m)
-    return m if why == k.ENDED else None
-
-
-def _tables(m: Any) -> tuple[Any, Any]:
-    """The words of transfers and of resources."""
-    return m[m[k.TRANSFERS_AT] : m[k.PLACES_AT]], m[k.COUNTS : m[k.TRANSFERS_AT]]
-
-
-def _in_us(m: Ints, unit: int, s: Schedule) -> Served:
-    transfers, rows = _tables(m)
-    end = transfers[k.END :: k.TRANSFER_COLUMNS]
-    start, ends, busy = (
-        x / np.float64(unit)
-        for x in (transfers[k.START :: k.TRANSFER_COLUMNS], end, rows[q.BUSY :: q.ROW_COLUMNS])
-    )
-    return _served(int(end.max(initial=0)) / unit, start, ends, busy, s)
-
-
-def in_us(ticks: Iterable[int], unit: int) -> Floats:
-    """Ticks in µs, of integers of any size, rounded once."""
+def ticks_us(ticks: Any, unit: int) -> Floats:
+    """Ticks in µs: integers of any size rounded once, those of 64 bits as floats."""
+    if isinstance(ticks, np.ndarray) and ticks.dtype != object:
+        return np.asarray(ticks / np.float64(unit))
     return np.array([t / unit for t in ticks], np.float64)
-
-
-def _sums(values: AnyArray, start: Ints) -> AnyArray:
-    """The sum of each row, ``values[start[i]:start[i+1]]``; no row is empty."""
-    if not len(values):
-        return values
-    sums: AnyArray = np.add.reduceat(values, start[:-1])
-    return sums
 
 
 # --- what a grain costs ---------------------------------------------------------------------------
@@ -591,20 +487,12 @@ class _Costs:
         """Return ticks per µs such that ``total`` µs are less than 2^``_COARSE`` ticks."""
         return 1 << max(0, _COARSE - math.ceil(math.log2(max(total, 1.0))))
 
-    def row_ticks(self, unit: int, kind: Any) -> AnyArray:
-        """A grain's time on each resource in integer ticks, as integers of a NumPy type."""
-        _, of_row = self.fabric.bandwidths
-        return np.array([max(1, round(x * unit)) for x in self.times], kind)[of_row]
-
-    def link_ticks(self, unit: int, kind: Any) -> AnyArray:
-        """The α of each link in whole ticks, as integers of a NumPy type."""
-        latencies, of_link = self.fabric.latencies
-        return np.array([round(x * unit) for x in latencies], kind)[of_link]
-
-    def held(self, unit: int, routes: Routes) -> Ints:
-        """Ticks of 64 bits for which the grains hold each resource of each leg."""
-        if unit % self.unit == 0:
-            return self.row_ticks(unit, np.int64)[routes.rows] * routes.weights
+    def held(self, unit: int, routes: Routes, kind: type) -> AnyArray:
+        """Ticks for which the grains hold each resource of each leg, as integers of a kind."""
+        if unit % self.unit == 0 or kind is object:
+            _, of_row = self.fabric.bandwidths
+            each: AnyArray = np.array([max(1, round(x * unit)) for x in self.times], kind)
+            return np.asarray(each[of_row][routes.rows] * routes.weights)
         # One tick may be much of the time of a grain: round the time of the whole chunk.
         ticks = np.rint(self.row[routes.rows] * routes.weights * float(unit)).astype(np.int64)
         return np.maximum(1, ticks)
@@ -765,3 +653,20 @@ def barriers(s: Schedule) -> Waits:
         np.zeros(0, np.int64),
         np.append(first, n).astype(np.int64),
     )
+
+
+# --- slices ---------------------------------------------------------------------------------------
+
+
+def doubled(time: Callable[[int], float], most: int, longer: float) -> Iterator[tuple[float, int]]:
+    """Yield the µs of 1, 2, 4 … slices, at most ``most`` (but 1 in any case), and their number.
+
+    It ends with slices that take more than ``longer`` times the least µs so far.
+    """
+    slices, least = 1, float("inf")
+    while slices <= max(1, most):
+        us = time(slices)
+        yield us, slices
+        if us > longer * least:
+            return
+        slices, least = 2 * slices, min(us, least)

@@ -16,6 +16,7 @@ The rule is the one documented in :mod:`.schedule_time`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -27,9 +28,10 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.schedule import Schedule
 
-from .movements import Movements, movements_of
-from .moves import QueuedRows, moves_of
-from .schedule_tables import Routes, Ticked, Waits, in_us, prepare
+from . import queue_kernel as q
+from . import schedule_kernel as k
+from .moves import Movements, QueuedRows, movements_of, moves_of
+from .schedule_tables import Waits, prepare, ticks_us
 
 MOST_PASSAGES = 200_000
 """Of more transfers times slices nothing is drawn: a picture of them could not be read."""
@@ -96,20 +98,35 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
             "holds",
             hint="`weft simulate` tells the time; a smaller schedule can be drawn",
         )
-    ready_made = prepare(schedule)
-    run, waits, routes = ready_made.exact(message_bytes), ready_made.waits, ready_made.routes
-    which = routes.which.tolist() * schedule.segments  # cut-through: the whole route is one leg
+    queue, run = prepare(schedule).queue, prepare(schedule).exact(message_bytes)
+    which = queue.routes.which.tolist() * schedule.segments  # cut-through: a route is one leg
     moves, count = movements_of(schedule), schedule.moves
     feeding = _feeding(moves_of(schedule)) if len(schedule.casts) else {}
-    start = run.job_start
-    left, end = _lasts(run, which, feeding, count)
-    cause, feeds = _causes(waits, schedule.segments, start, end)
-    ready = _ready([0 if c < 0 else end[c] for c in cause], run, which, feeding, count)
+    start, pace = run.column("jobs", q.KEY), run.column("transfers", k.PACE)
+    leaves, arrives = run.column("legs", q.LEAVES), run.column("legs", q.ARRIVES)
+    # Of each passage: from its start until it has left, unless it waits, and from then to its end.
+    lasts = [max(leaves[leg], pace[i % count]) for i, leg in enumerate(which)]
+    late = [arrives[leg] - leaves[leg] for leg in which]
+    left = [a + b for a, b in zip(start, lasts, strict=True)]
+    end = [a + b for a, b in zip(left, late, strict=True)]
+    for job, before in _meetings(feeding, count, schedule.segments):
+        left[job] = max(left[job], *(end[i] for i in before))  # behind those that it is made of
+        end[job] = left[job] + late[job]
+    cause, feeds = _causes(queue.waits, schedule.segments, start, end)
+    ready = [0 if c < 0 else end[c] for c in cause]
+    for job, before in _meetings(feeding, count, schedule.segments):
+        ready[job] = max(start[i] + late[i] for i in before)  # the first bytes of all are there
+    for job in range(count, len(ready)):
+        ready[job] = max(ready[job], start[job - count] + lasts[job - count])
     if feeding:
         feeds = feeds[~np.isin(feeds[:, 1] % count, list(feeding))]
     grains = np.tile(schedule.collective.grains[moves.chunk], schedule.segments)
     per_grain = message_bytes / (schedule.collective.message_chunks * schedule.segments)
-    held = _held(routes, run, which)
+    held_start, held = rows_of(queue.routes.row_start, np.array(which, np.int64))
+    owner, ticks = (
+        np.repeat(np.arange(len(which)), np.diff(held_start)),
+        run.column("holds", q.TICKS),
+    )
     return Timeline(
         schedule=schedule,
         message_bytes=message_bytes,
@@ -118,73 +135,35 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
         move=np.tile(np.arange(count), schedule.segments),
         slice=np.repeat(np.arange(schedule.segments), count),
         bytes=np.asarray(grains * per_grain, np.float64),
-        ready_us=in_us(ready, run.unit),
-        start_us=in_us(start, run.unit),
-        left_us=in_us(left, run.unit),
-        end_us=in_us(end, run.unit),
-        held_start=held[0],
-        held_row=held[1],
-        held_until_us=held[2],
+        ready_us=ticks_us(ready, run.unit),
+        start_us=ticks_us(start, run.unit),
+        left_us=ticks_us(left, run.unit),
+        end_us=ticks_us(end, run.unit),
+        held_start=held_start,
+        held_row=queue.routes.rows[held],
+        held_until_us=ticks_us(
+            (start[job] + ticks[i] for job, i in zip(owner.tolist(), held.tolist(), strict=True)),
+            run.unit,
+        ),
         cause=np.array(cause, np.int64),
         feeds=feeds,
     )
 
 
-Feeding = dict[int, list[int]]
-"""For each leg out of a switch the legs that meet there."""
+def _meetings(
+    feeding: dict[int, list[int]], count: int, slices: int
+) -> Iterator[tuple[int, list[int]]]:
+    for turn in range(slices):
+        for i in sorted(feeding):
+            yield turn * count + i, [turn * count + f for f in feeding[i]]
 
 
-def _lasts(
-    run: Ticked, which: list[int], feeding: Feeding, count: int
-) -> tuple[list[int], list[int]]:
-    """Return when the last byte of each job has left, and when it has arrived."""
-    start = run.job_start
-    slower = _slower(run, count)
-    left = [start[i] + run.leaves[leg] + slower[i % count] for i, leg in enumerate(which)]
-    late = [run.arrives[leg] - run.leaves[leg] for leg in which]
-    end = [one + more for one, more in zip(left, late, strict=True)]
-    for job in range(len(start)) if feeding else ():
-        turn, i = divmod(job, count)
-        if i in feeding:  # it passes behind those that it is made of
-            left[job] = max(left[job], *(end[turn * count + f] for f in feeding[i]))
-            end[job] = left[job] + late[job]
-    return left, end
-
-
-def _slower(run: Ticked, count: int) -> list[int]:
-    return run.slower or [0] * count
-
-
-def _ready(
-    data: list[int], run: Ticked, which: list[int], feeding: Feeding, count: int
-) -> list[int]:
-    """Return when each job could start; ``data``: when what it waits for had arrived."""
-    start, ready, slower = run.job_start, list(data), _slower(run, count)
-    for job in range(len(ready)) if feeding else ():
-        turn, i = divmod(job, count)
-        if i in feeding:  # the first bytes of all are there
-            legs = [(turn * count + f, which[f]) for f in feeding[i]]
-            ready[job] = max(start[f] + run.arrives[w] - run.leaves[w] for f, w in legs)
-    for job in range(count, len(ready)):
-        before = job - count
-        left = start[before] + run.leaves[which[before]] + slower[before % count]
-        ready[job] = max(ready[job], left)
-    return ready
-
-
-def _feeding(m: QueuedRows) -> Feeding:
+def _feeding(m: QueuedRows) -> dict[int, list[int]]:
+    """Return, for each leg out of a switch, the legs that meet there."""
     into: dict[int, list[int]] = {}
     for row in np.flatnonzero(m.feeds).tolist():
         into.setdefault(int(m.target[row]), []).append(row)
     return {row: into[int(m.source[row])] for row in np.flatnonzero(m.joins).tolist()}
-
-
-def _held(routes: Routes, run: Ticked, which: list[int]) -> tuple[Ints, Ints, Floats]:
-    """The resources that each job holds, and until when; ``which``: the leg of each job."""
-    start, at = rows_of(routes.row_start, np.array(which, np.int64))
-    owner = np.repeat(np.arange(len(which)), np.diff(start)).tolist()
-    until = (run.job_start[job] + run.held[i] for job, i in zip(owner, at.tolist(), strict=True))
-    return start, routes.rows[at], in_us(until, run.unit)
 
 
 def _causes(waits: Waits, slices: int, start: list[int], end: list[int]) -> tuple[list[int], Ints]:

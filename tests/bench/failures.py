@@ -27,7 +27,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import require_valid
-from weft.synth.repair.best import repairs
+from weft.synth.repair.mend import repairs
 from weft.synth.time.schedule_time import simulate
 
 SECONDS = 30.0

@@ -23,8 +23,8 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.hops import find_hops
 from weft.synth.base.cancellable import cpu_seconds
 from weft.synth.base.engine import Budget, Silent
+from weft.synth.bounds.steps.demands import demands, reach
 from weft.synth.engines.exact import paper, realize
-from weft.synth.engines.exact.demands import demands, reach
 from weft.synth.engines.exact.instance import ExactQuestion, ExactRun, build_space
 
 INSTANCES = (

@@ -13,8 +13,8 @@ from msccl_files import hostile_texts
 from until import until
 
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.jobs.answer import Ending
 from weft.backends.jobs.executor import Executor
+from weft.backends.jobs.job import Ending
 from weft.backends.jobs.local import local
 from weft.dsl.base.compile_time import COMPILE_TIME
 from weft.dsl.base.errors import BadFile, NothingFound

@@ -9,13 +9,12 @@ import sys
 from uuid import uuid4
 
 import pytest
-from jobs import FAULTS, LAUNCHERS, RUNTIMES, algorithm, faulty, piece, ranks_left
+from jobs import FAULTS, RUNTIMES, algorithm, faulty, piece, ranks_left
 from until import until
 
 from weft.backends.ranks.job import Case, EmittedFile, RankJob
-from weft.backends.ranks.launcher import run_job
+from weft.backends.ranks.launcher import require_whole, results, run_job
 from weft.backends.ranks.threads import run_threads
-from weft.backends.ranks.verdict import require_whole, results
 from weft.dsl.base.errors import CheckFailed
 
 pytestmark = pytest.mark.clock
@@ -65,7 +64,7 @@ def test_faults(on, fault, mark):
     wrong = EmittedFile(faulty(on, whole.text, 2, fault, call), whole.function, whole.units)
     job = RankJob((wrong,), (Case(0, 1000, "float32", repeat=1),), 3, TIMEOUT)
     with pytest.raises(CheckFailed) as failed:
-        require_whole(job, run_job(job, LAUNCHERS[on]))
+        require_whole(job, run_job(job, on))
     assert WORDS[fault] in str(failed.value)
     assert failed.value.exit_code == 1
     assert ranks_left(mark) == []
@@ -82,7 +81,7 @@ def test_a_wrong_result_names_the_rank_and_the_element(on, mark):
     job = RankJob(
         (EmittedFile(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 3, TIMEOUT
     )
-    found = results(job, run_job(job, LAUNCHERS[on]).reports)
+    found = results(job, run_job(job, on).reports)
     assert any("of rank" in line and "not" in line for line in found[0].wrong)
     assert ranks_left(mark) == []
 
@@ -93,7 +92,7 @@ def test_a_file_for_more_ranks_than_there_are(on, mark):
     lying = EmittedFile(bigger.text, bigger.function, ring(on).units)
     job = RankJob((lying,), (Case(0, 8, "int32"),), 3, TIMEOUT)
     with pytest.raises(CheckFailed, match="the program is for 4 ranks; this job has 3"):
-        require_whole(job, run_job(job, LAUNCHERS[on]))
+        require_whole(job, run_job(job, on))
     assert ranks_left(mark) == []
 
 
@@ -125,7 +124,7 @@ def test_a_rank_that_hangs_while_nobody_waits_for_it(on, mark):
         (EmittedFile(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 3, TIMEOUT
     )
     with pytest.raises(CheckFailed, match="rank 2 is in call 1 of broadcast"):
-        require_whole(job, run_job(job, LAUNCHERS[on]))
+        require_whole(job, run_job(job, on))
     assert ranks_left(mark) == []
 
 

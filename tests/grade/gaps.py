@@ -42,7 +42,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.repair.best import repairs
+from weft.synth.repair.mend import repairs
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import model_of
 from weft.synth.time.schedule_time import simulate

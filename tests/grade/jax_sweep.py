@@ -32,7 +32,7 @@ from weft.backends.formats.p2p.execute import loaded
 from weft.backends.formats.p2p.format import JaxFile
 from weft.backends.formats.p2p.judge import judge
 from weft.backends.formats.p2p.permutes import cost_of, permuted
-from weft.backends.ranks.bench import own
+from weft.backends.ranks.bench.ranks import of_xla
 from weft.dsl.nouns.schedule import Schedule
 
 CALLS = 3
@@ -93,10 +93,9 @@ class Sweep:
 
     def beside(self, script: Any, dtype: str) -> str:
         """CPU seconds and ms of XLA's own, in parentheses."""
-        from weft.backends.ranks.jax import AXIS
 
         units = units_of(script.collective)
-        function = own.jax(AXIS, units)
+        function = of_xla(units)
         if function is None:
             return " (XLA: none)"
         key = (units.kind, units.ranks)

@@ -43,9 +43,9 @@ from weft.synth.joint.shapes import ranked_shapes
 from weft.synth.joint.times import collective_times
 from weft.synth.judge.verify import verify
 from weft.synth.ordering.check import bound_faults, timeline_faults
+from weft.synth.ordering.jobs import PeriodicJob, Use, best_shifts
 from weft.synth.ordering.judge import judged
-from weft.synth.ordering.order import order_tasks
-from weft.synth.ordering.shifts import PeriodicJob, Use, best_shifts
+from weft.synth.ordering.plan import order_tasks
 from weft.synth.ordering.tasks import tasks_of
 from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlanner
 from weft.synth.prices.joint_prices import joint_prices

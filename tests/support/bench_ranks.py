@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
+from typing import Any
 
 from weft.backends.ranks.bench.job import Bench
-from weft.backends.ranks.bench.ranks import attend, member_of
-from weft.backends.ranks.launcher import FOUND, PLAN, leave
-from weft.dsl.base.processes import end_with_owner
+from weft.backends.ranks.bench.ranks import attend
+from weft.backends.ranks.joined import world_of
+from weft.backends.ranks.launcher import take_part
 
 
-def serve(on: str, place: str) -> None:
+def serve(on: str, plan: Any, folder: Path, _: object) -> Any:
     """Run one of the ranks of the job in a folder: all its benches, one after the other."""
-    folder = Path(place)
-    end_with_owner(folder)
-    benches = [Bench.from_json(one) for one in json.loads((folder / PLAN).read_text())]
-    member = member_of(on, benches[0], folder)
-    rows = [attend(bench, member, lambda _: None) for bench in benches]
-    if not member.rank:
-        leave(folder / FOUND, rows)
-    member.close()
+    benches = [Bench.from_json(one) for one in plan]
+    world = world_of(on, benches[0].timeout, folder, benches[0].units.ranks)
+    rows = [attend(bench, world, lambda _: None) for bench in benches]
+    world.close()
+    return None if world.rank else rows
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2])
+    take_part(serve)

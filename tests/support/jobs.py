@@ -11,15 +11,13 @@ import pytest
 
 from weft.backends.formats.p2p.compile import Noun, compile_script
 from weft.backends.formats.p2p.format import MpiFile, ScriptFile, TorchFile
-from weft.backends.ranks import launcher, starters
+from weft.backends.ranks import starters
 from weft.backends.ranks.job import Case, EmittedFile, RankJob, RankReport
-from weft.backends.ranks.launcher import Launcher, run_job
-from weft.backends.ranks.verdict import CaseResult, require_whole, results
+from weft.backends.ranks.launcher import CaseResult, require_whole, results, run_job
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.synth.engines.classic.text import named_algorithm
 
 WRITERS: Mapping[str, ScriptFile] = {"numpy": MpiFile(), "mpi": MpiFile(), "torch": TorchFile()}
-LAUNCHERS: Mapping[str, Launcher] = {"mpi": launcher.mpi, "torch": launcher.torch}
 
 no_mpi = find_spec("mpi4py") is None or starters.mpiexec() is None
 no_torch = find_spec("torch") is None
@@ -66,7 +64,7 @@ def on_processes(
     """What comes of a job on real processes; nobody is left."""
     ranks = max(one.units.ranks for one in pieces)
     job = RankJob(tuple(pieces), tuple(cases), ranks, timeout)
-    ending = run_job(job, LAUNCHERS[on])
+    ending = run_job(job, on)
     require_whole(job, ending)
     return outcomes(job, ending.reports)
 

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterator
 import pytest
 
 from weft.backends.jobs import local
-from weft.backends.jobs.worker import Worker
+from weft.backends.jobs.local import Worker
 
 UNSEEN = {"PYTEST_CURRENT_TEST", "WEFT_CACHE"}
 """Names of the environment that a process of jobs does not read: answers are kept by its owner."""

@@ -13,7 +13,7 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.schedule_time import simulate
 
-from ...ranks.recording import Call, load
+from ...ranks.job import Call, load
 from ...report.plan_chart import add_plan, plan_chart
 from ...report.svg import drawing, machine_dot, machine_piece, program_chart, schedule_chart
 from ...report.trace import TraceFile
@@ -40,7 +40,13 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
     """
     trace = TraceFile()
     if subject.kind == FileKind.PLAN:
-        return _plan_trace(trace, subject)
+        plan = judged_plan(subject)
+        add_plan(trace, plan)
+        trace.about = {"times": "planned by weft", "file": subject.where}
+        text = trace.text()
+        require_sound(text)
+        about = f"{count(len(plan.pieces), 'piece')}, {microseconds(plan.us)} µs"
+        return text, {"about": about, "us": number(plan.us)}
     call = _measured(args)
     group = "predicted: " if call else ""
     if call:
@@ -54,16 +60,6 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
     require_sound(text)
     about = f"{about}, {microseconds(us)} µs at {format_bytes(size)}"
     return text, {"about": about, "bytes": size, "us": number(us)}
-
-
-def _plan_trace(trace: TraceFile, subject: Subject) -> Drawn:
-    plan = judged_plan(subject)
-    add_plan(trace, plan)
-    trace.about = {"times": "planned by weft", "file": subject.where}
-    text = trace.text()
-    require_sound(text)
-    about = f"{count(len(plan.pieces), 'piece')}, {microseconds(plan.us)} µs"
-    return text, {"about": about, "us": number(plan.us)}
 
 
 def _measured(args: ShowFlags) -> Call | None:

@@ -148,10 +148,7 @@ def _sizes(row: dict[str, Any]) -> tuple[str, str]:
         told = ", ".join(f"{name} {us} µs" for name, us in row["loads_us"].items())
         return "-", told
     sizes = row["bytes_each"]
-    least, most, total = (_rounded(x) for x in (sizes[0], sizes[-1], row["bytes"]))
+    least, most, total = (  # to four digits where that is shorter: 2.864GiB for 3003520KiB
+        min(format_bytes(x), format_binary(x), key=len) for x in (sizes[0], sizes[-1], row["bytes"])
+    )
     return (least if least == most else f"{least} … {most}"), total
-
-
-def _rounded(size: int) -> str:
-    """Return a size as it is, or to four digits where that is shorter: 2.864GiB for 3003520KiB."""
-    return min(format_bytes(size), format_binary(size), key=len)

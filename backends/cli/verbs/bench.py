@@ -15,10 +15,9 @@ from ...formats.p2p.data import type_named, units_of
 from ...formats.p2p.emit import function_of
 from ...formats.p2p.predict import predict
 from ...formats.p2p.read import read_script
-from ...ranks.bench.job import Bench, Contestant
-from ...ranks.bench.ranks import attend, member_of
-from ...ranks.bench.results import entries
-from ...ranks.joined import is_joined
+from ...ranks.bench.job import Bench, Contestant, entries
+from ...ranks.bench.ranks import attend
+from ...ranks.joined import is_joined, world_of
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
 from ...report.report import shown
@@ -33,7 +32,7 @@ from ..work.lowering import source_of
 
 if TYPE_CHECKING:
     from ...formats.p2p.model import Script
-    from ...ranks.bench.results import BenchTime, Predict
+    from ...ranks.bench.job import BenchTime, Predict
 
 LARGEST = 1 << 30
 
@@ -47,9 +46,9 @@ def run(args: BenchFlags, console: Console) -> int:
         bench = _bench(plans, args)
         predictions = _predictions(plans, bench, args)
         if is_joined(args.on):
-            member = member_of(args.on, bench)
-            rows = attend(bench, member, lambda _: None)
-            member.close()
+            world = world_of(args.on, bench.timeout)
+            rows = attend(bench, world, lambda _: None)
+            world.close()
             if rows is None:
                 return Exit.DONE
         else:
@@ -109,8 +108,12 @@ def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
         raise UserError("messages have at most 1GiB", where="--sizes")
     unit = type_named(args.dtype).itemsize * units.message_chunks
     lengths = tuple(dict.fromkeys(max(1, size // unit) for size in sizes.powers()))
+    names = [one.name for one, _ in plans]
     return Bench(
-        _named_apart([one for one, _ in plans]),
+        tuple(
+            one if names.count(one.name) == 1 else replace(one, name=f"{one.name} ({i})")
+            for i, (one, _) in enumerate(plans, 1)
+        ),
         units,
         lengths,
         args.dtype,
@@ -118,14 +121,6 @@ def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
         args.time,
         args.timeout,
         args.seed,
-    )
-
-
-def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
-    names = [one.name for one in some]
-    return tuple(
-        one if names.count(one.name) == 1 else replace(one, name=f"{one.name} ({i})")
-        for i, one in enumerate(some, 1)
     )
 
 

@@ -261,8 +261,7 @@ def _why(found: Binding, link: ChainLink) -> str:
 
 def binding_json(found: Binding) -> dict[str, Any]:
     """Return one entry of ``sizes``."""
-
-    run = found.simulation
+    run, s = found.simulation, found.schedule
     return {
         "bytes": run.message_bytes,
         "us": number(run.time_us),
@@ -271,21 +270,18 @@ def binding_json(found: Binding) -> dict[str, Any]:
         "certificate": {"kind": found.certificate.kind, "text": found.certificate.text},
         "busiest": {"name": found.name, "us": number(found.busy_us), "share": number(found.share)},
         "gap": gap_words(found),
-        "chain": [_link(found, link) for link in found.chain],
-    }
-
-
-def _link(found: Binding, link: ChainLink) -> dict[str, Any]:
-
-    s, i = found.schedule, link.transfer
-    return {
-        "transfer": i,
-        "chunk": int(s.chunk[i]),
-        "src": int(s.src[i]),
-        "dst": int(s.dst[i]),
-        "start_us": number(link.start_us),
-        "end_us": number(link.end_us),
-        "waits": str(link.waits),
-        "for": resource_name(s.topology, link.resource) if link.resource >= 0 else None,
-        "after": link.freed_by if link.freed_by >= 0 else None,
+        "chain": [
+            {
+                "transfer": link.transfer,
+                "chunk": int(s.chunk[link.transfer]),
+                "src": int(s.src[link.transfer]),
+                "dst": int(s.dst[link.transfer]),
+                "start_us": number(link.start_us),
+                "end_us": number(link.end_us),
+                "waits": str(link.waits),
+                "for": resource_name(s.topology, link.resource) if link.resource >= 0 else None,
+                "after": link.freed_by if link.freed_by >= 0 else None,
+            }
+            for link in found.chain
+        ],
     }

@@ -123,7 +123,13 @@ def _text(
     names = ["down", "alike", what, "cost", *(["tight"] if size is None else [])]
     if searched:
         names.append("found GB/s" if size is None else "found µs")
-    notes = [_cut_off(x) for x in losses if x.lost]
+    notes = []
+    for x in losses:
+        if x.lost:
+            lost = [x.left.whole.nodes[r].name for r in x.lost]
+            told = ", ".join(lost[:_SHOWN]) + (", …" if len(lost) > _SHOWN else "")
+            are = "is" if len(lost) == 1 else "are"
+            notes.append(f"without {x.down.name} {told} {are} cut off")
     return "\n".join([head, "", table(names, rows), *([""] if notes else []), *notes])
 
 
@@ -139,13 +145,6 @@ def _cells(loss: FailureLoss, size: int | None) -> tuple[str, ...]:
         return microseconds(float(least or 0)), cost
     shown = "-" if least is None else f"{float(least):.6g}"
     return shown, cost, "yes" if loss.bound.tight else "not known"
-
-
-def _cut_off(loss: FailureLoss) -> str:
-    names = [loss.left.whole.nodes[r].name for r in loss.lost]
-    more = ", …" if len(names) > _SHOWN else ""
-    are = "is" if len(names) == 1 else "are"
-    return f"without {loss.down.name} {', '.join(names[:_SHOWN])}{more} {are} cut off"
 
 
 def _json(loss: FailureLoss, size: int | None, attained: float | None) -> dict[str, Any]:

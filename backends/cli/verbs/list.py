@@ -110,7 +110,12 @@ def _described(name: str, target: Any) -> dict[str, Any]:
         "available": reason is None,
         "reason": reason,
         "summary": " ".join(filter(None, (_plain(summary), only))),
-        "options": [_option(key, field) for key, field in options_of(target).items()],
+        "options": [
+            f"{key}={text_of(x.default)}"
+            if isinstance(x.default, int | float | str | None)
+            else key
+            for key, x in options_of(target).items()
+        ],
         "cites": str(getattr(target, "cites", "")),
     }
 
@@ -118,8 +123,3 @@ def _described(name: str, target: Any) -> dict[str, Any]:
 def _plain(text: str) -> str:
     """Return a docstring's text as it is printed: code between single backticks."""
     return text.replace("``", "`")
-
-
-def _option(key: str, field: Any) -> str:
-    default = field.default
-    return f"{key}={text_of(default)}" if isinstance(default, int | float | str | None) else key

@@ -13,7 +13,7 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count, facts, number, table
 from weft.dsl.nouns.workload import Workload, axis_groups
-from weft.synth.joint.axis_placement import AxisPlacement, PlacementRanking, ranked_placements
+from weft.synth.joint.axis_placement import PlacementRanking, ranked_placements
 
 from ..flags.search import PlaceFlags
 from ..inputs.machines import machine_line
@@ -132,7 +132,17 @@ def placement_text(found: PlacementRanking) -> str:
         if at < _ORDERS_SHOWN or one.order == usual or not orders
     ]
     columns = ("order of GPUs",) if orders else tuple(f"{name}: {inside}" for name, _ in found.axes)
-    pasted = _pasted(found, found.placements[0])
+    # Arrays have the slowest axis first, so the axes come backwards.
+    axes = tuple(name for name, _ in reversed(found.axes))
+    shape = ", ".join(str(size) for _, size in reversed(found.axes))
+    pasted = "\n".join(
+        [
+            "# Megatron: start rank i on GPU order[i]. JAX, then torch:",
+            f"order = {list(found.placements[0].order)}",
+            f"jax.sharding.Mesh(np.array(jax.devices())[order].reshape({shape}), {axes})",
+            f'DeviceMesh("cuda", torch.tensor(order).reshape({shape}), mesh_dim_names={axes})',
+        ]
+    )
     return "\n".join([facts(head), "", table((*columns, "µs", "over best", ""), rows), "", pasted])
 
 
@@ -140,20 +150,3 @@ def _against(us: Fraction | None, best: Fraction) -> str:
     if us is None:
         return "impossible, ranks of a group do not reach each other"
     return f"{float(us):,.3f} µs (×{float(us / best):.2f})"
-
-
-def _pasted(found: PlacementRanking, best: AxisPlacement) -> str:
-    """Return the rank order of the best placement, as Python that runtimes take.
-
-    Arrays have the slowest axis first, so the axes come backwards.
-    """
-    names = tuple(name for name, _ in reversed(found.axes))
-    shape = ", ".join(str(size) for _, size in reversed(found.axes))
-    return "\n".join(
-        [
-            "# Megatron: start rank i on GPU order[i]. JAX, then torch:",
-            f"order = {list(best.order)}",
-            f"jax.sharding.Mesh(np.array(jax.devices())[order].reshape({shape}), {names})",
-            f'DeviceMesh("cuda", torch.tensor(order).reshape({shape}), mesh_dim_names={names})',
-        ]
-    )

@@ -9,8 +9,6 @@ from typing import Any
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import number
-from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import Workload
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.ordering.plan import graph_of, plan_in_time
@@ -44,7 +42,15 @@ def run(args: PlanFlags, console: Console) -> int:
     check_file_output(args, console)
     if args.bound:
         raise UserError("--bound is of collectives that start together, with nothing else")
-    plans = [_planned(args, one, machine) for one in workloads]
+    plans = []
+    for one in workloads:
+        meter, name = Meter(int(args.effort * STEPS)), machine.name if machine else ""
+        cost_of = None
+        if machine and one.needs_machine:
+            from ..work.joint_planning import costs_on
+
+            cost_of = costs_on(machine, one)
+        plans.append(plan_in_time(one, meter, machine=name, cost_of=cost_of, seed=args.seed))
     if not args.shift:
         return _one(args, plans[0], console)
     if len(plans) < 2:
@@ -56,18 +62,6 @@ def run(args: PlanFlags, console: Console) -> int:
     found = shared_jobs(plans, args.workloads, args.seed)
     console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
     return Exit.DONE
-
-
-def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:
-    meter = Meter(int(args.effort * STEPS))
-    name, cost_of = "", None
-    if machine is not None:
-        name = machine.name
-        if workload.needs_machine:
-            from ..work.joint_planning import costs_on
-
-            cost_of = costs_on(machine, workload)
-    return plan_in_time(workload, meter, machine=name, cost_of=cost_of, seed=args.seed)
 
 
 def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:

@@ -61,7 +61,6 @@ def _name(args: ProfileFlags, ranks: int) -> str:
 
 def _as_rank(args: ProfileFlags, console: Console, effort: Any, started: float) -> int:
     """Run as one of the ranks that a launcher has started; the first one writes and reports."""
-    from ...ranks.profile import gpus
     from ...ranks.profile import ranks as measuring
 
     if args.ranks:
@@ -71,7 +70,7 @@ def _as_rank(args: ProfileFlags, console: Console, effort: Any, started: float) 
     measures = {
         "mpi": measuring.measure_mpi,
         "torch": measuring.measure_torch,
-        "nccl": gpus.measure_nccl,
+        "nccl": measuring.measure_nccl,
     }
     found = measures[args.on](effort, args.seed, lambda _: None)
     if found is None:

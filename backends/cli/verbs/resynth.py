@@ -18,7 +18,7 @@ from weft.dsl.nouns.runtime import RUNTIMES
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import require_valid
-from weft.synth.repair.best import repairs
+from weft.synth.repair.mend import repairs
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.unroll import same_question

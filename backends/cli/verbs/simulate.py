@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.dsl.base.tables import number
 from weft.dsl.base.units import SizeRange, format_bytes
@@ -14,7 +14,7 @@ from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
-    from weft.synth.time.schedule_time import SimulatedTime
+    pass
 
 
 def run(args: SimulateFlags, console: Console) -> int:
@@ -33,7 +33,18 @@ def run(args: SimulateFlags, console: Console) -> int:
     rough = [format_bytes(x.message_bytes) for x in found if not x.exact]
     if rough:
         console.warn(f"extrapolated from shorter runs, as nothing repeats: {', '.join(rough)}")
-    sizes = list(map(_entry, found))
+    sizes = []
+    for one in found:
+        moves = one.time_us > 0 and one.message_bytes > 0
+        sizes.append(
+            {
+                "bytes": one.message_bytes or None,
+                "us": number(one.time_us),
+                "algbw_GBps": number(one.algbw_GBps) if moves else None,
+                "busbw_GBps": number(one.busbw_GBps) if moves else None,
+                "of_bound": number(one.of_bound),
+            }
+        )
     text = shown(
         sizes,
         *("size:bytes", "µs:us", "algbw GB/s:algbw_GBps", "busbw GB/s:busbw_GBps"),
@@ -55,14 +66,3 @@ def run(args: SimulateFlags, console: Console) -> int:
         },
     )
     return Exit.DONE
-
-
-def _entry(found: SimulatedTime) -> dict[str, Any]:
-    moves = found.time_us > 0 and found.message_bytes > 0
-    return {
-        "bytes": found.message_bytes or None,
-        "us": number(found.time_us),
-        "algbw_GBps": number(found.algbw_GBps) if moves else None,
-        "busbw_GBps": number(found.busbw_GBps) if moves else None,
-        "of_bound": number(found.of_bound),
-    }

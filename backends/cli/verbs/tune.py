@@ -19,7 +19,7 @@ from weft.dsl.nouns.runtime import LOADERS
 
 from ...compile.source import BY_MESSAGES
 from ...deploy.settings import XML, fitting, is_amd, machine_loader, machine_target
-from ...jobs.answer import Ending
+from ...jobs.job import Ending
 from ...jobs.local import local
 from ...report.back_ends import UNKNOWN_GPUS
 from ...report.html.library_page import REPORT, library_html

@@ -24,6 +24,15 @@ LANES = 2
 LANED_ON = {LaneStructure.RINGS: "several rings", LaneStructure.RAILS: "even boxes"}
 """Machines of the algorithms in lanes."""
 
+LEVELS_ON = {
+    "torus": "a torus",
+    "product": "a product",
+    "grid": "even levels",
+    "boxes": "even boxes",
+    "levels": "boxes",
+}
+"""Machines of the hierarchical algorithms."""
+
 SIZES = range(2, 65)
 
 
@@ -59,7 +68,7 @@ def _entry(one: ClassicAlgorithm) -> dict[str, Any]:
     if isinstance(one, Hierarchical):
         shape = BOXES
         costs = [*one.cost(shape)]
-        ranks, levels = _levels(one), list(shape)
+        ranks, levels = LEVELS_ON[str(one.structure)], list(shape)
     elif isinstance(one, InNetwork):
         levels = list(BOXES) if one.levels > 1 else [EXAMPLE]
         costs, ranks = [*one.cost(tuple(levels))], one.needs
@@ -79,16 +88,6 @@ def _entry(one: ClassicAlgorithm) -> dict[str, Any]:
         "pipelined": one.pipelined,
         "source": one.source,
     }
-
-
-def _levels(one: Hierarchical) -> str:
-    return {
-        "torus": "a torus",
-        "product": "a product",
-        "grid": "even levels",
-        "boxes": "even boxes",
-        "levels": "boxes",
-    }[str(one.structure)]
 
 
 def _ranks(one: Flat) -> str:

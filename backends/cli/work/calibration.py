@@ -88,7 +88,9 @@ def _times(
 ) -> list[MeasuredTime]:
     """Return the measured times of a run."""
     require_machine(run, path, topology)
-    kind = _kind(given) if given else run.kind
+    if given and given not in {*Kind}:
+        raise UserError(f"no collective is called {given}", where="-c", hint=", ".join(Kind))
+    kind = Kind(given) if given else run.kind
     if kind is None:
         named = f"{run.test}_perf is no collective of weft" if run.test else "no test is named"
         raise UserError(named, where=path, hint="say which with -c allreduce")
@@ -112,18 +114,12 @@ def require_machine(run: NcclTestsRun, path: str, topology: Topology) -> None:
         )
 
 
-def _kind(name: str) -> Kind:
-    if name not in {*Kind}:
-        raise UserError(f"no collective is called {name}", where="-c", hint=", ".join(Kind))
-    return Kind(name)
-
-
 def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:
     told = [(x.key, f"{x.value:.4g}", f"{x.default:.4g}", END * x.at_end) for x in found.told]
     told += [(x.key, "", f"{x.default:.4g}", f"kept: {x.why}") for x in found.untold]
     rows = [{**x, "error": "", "how": x["apart"]} if x["apart"] else x for x in sizes]
     heads = ("collective:name", "size:bytes", "measured µs:us:.4g", "default µs:default_us:.4g")
-    heads += ("fitted µs:predicted_us:.4g", "error:error:+.0%", "what ran:how")
+    more = ("fitted µs:predicted_us:.4g", "error:error:+.0%", "what ran:how")
     before, after = found.error(fitted=False), found.error(fitted=True)
     apart = sum(bool(r.apart) for r in found.residuals)
     last = f"median error {before:.1%} with defaults, {after:.1%} as fitted"
@@ -133,7 +129,7 @@ def _text(found: Calibration, sizes: list[dict[str, Any]]) -> str:
         (
             table(("number", "fitted", "default", "remark"), told, columns())
             + "\nalpha, start and host in µs; reach and efficiency are parts of 1",
-            shown(rows, *heads, width=columns()),
+            shown(rows, *heads, *more, width=columns()),
             last,
         )
     )

@@ -45,22 +45,17 @@ def source_of(subject: Subject, args: CompileFlags | RunFlags, to: str = DEFAULT
         algorithm = subject.algorithm(in_place=args.in_place or None)
         return of_algorithm(algorithm, subject.machine())
     if subject.format is not None:
-        return _artefact(subject, args)
+        assert isinstance(subject.noun, FormatNoun)
+        asked = asked_of(args, protocol=args.protocol, in_place=args.in_place)
+        held = subject.noun.held(subject, asked, "compiled")
+        sizes = None if held.high is None else SizeRange(max(1, held.low or 0), max(1, held.high))
+        return of_program(held.program, sizes)
     if subject.kind is FileKind.LIBRARY:
         raise not_whole(subject, "compiled")
     raise UserError(
         f"expected a schedule, an algorithm or a program, got {an(subject.kind)}",
         where=subject.where,
     )
-
-
-def _artefact(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
-    assert isinstance(subject.noun, FormatNoun)
-    held = subject.noun.held(
-        subject, asked_of(args, protocol=args.protocol, in_place=args.in_place), "compiled"
-    )
-    sizes = None if held.high is None else SizeRange(max(1, held.low or 0), max(1, held.high))
-    return of_program(held.program, sizes)
 
 
 def on_machine(source: CompileSource, subject: Subject, named: str | None) -> CompileSource:

@@ -22,12 +22,10 @@ from ...formats.p2p.data import type_named
 from ...formats.p2p.format import GOOD
 from ...formats.p2p.judge import for_threads
 from ...ranks import joined, launcher
-from ...ranks.job import Case, EmittedFile, whole_job
+from ...ranks.job import Case, EmittedFile, dumps, recorded, whole_job
 from ...ranks.joined import attend_joined
 from ...ranks.nccl import run_on_gpus
-from ...ranks.recording import dumps, recorded
 from ...ranks.threads import run_threads
-from ...ranks.verdict import require_whole, results
 from ...report.report import shown
 from ..flags.files import REPEAT, RunFlags
 from ..inputs.machines import on_machine
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
 
     from ...ranks.job import RankJob, RankReport
-    from ...ranks.verdict import CaseResult
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
 TIMEOUT = 60.0
@@ -96,13 +93,8 @@ def _reports(job: RankJob, on: str) -> dict[int, RankReport]:
         return run_threads(job)
     if on == "nccl":
         return run_on_gpus(job)
-    launchers: dict[str, launcher.Launcher] = {
-        "mpi": launcher.mpi,
-        "torch": launcher.torch,
-        "jax": launcher.jax,
-    }
-    ending = launcher.run_job(job, launchers[on])
-    require_whole(job, ending)
+    ending = launcher.run_job(job, on)
+    launcher.require_whole(job, ending)
     return ending.reports
 
 
@@ -127,8 +119,14 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
         text = script_text(format, subject, source, either)
     require_good(format.findings(text, subject.where), subject.where)
     piece = EmittedFile.of(text, subject.where)
-    if args.topology:
-        schedule = _costs(schedule, args.topology, subject.where)
+    if args.topology and schedule is None:
+        raise UserError(
+            "times are predicted for schedules only: other files do not state the links they use",
+            where=subject.where,
+            hint="leave -t out, or name the file of the schedule",
+        )
+    if args.topology and schedule is not None:
+        schedule = on_machine(schedule, args.topology)
     return RunPlan(piece, piece.units, schedule)
 
 
@@ -143,16 +141,6 @@ def _refuse_interpreted(subject: Subject, on: str) -> None:
         where=subject.where,
         hint=f"without --on, `weft run` executes it on the host by an interpreter{there}",
     )
-
-
-def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
-    if schedule is None:
-        raise UserError(
-            "times are predicted for schedules only: other files do not state the links they use",
-            where=where,
-            hint="leave -t out, or name the file of the schedule",
-        )
-    return on_machine(schedule, topology)
 
 
 def _job(plan: RunPlan, args: RunFlags) -> RankJob:
@@ -186,7 +174,7 @@ def _told(
     console: Console,
     started: float,
 ) -> int:
-    found = results(job, reports)
+    found = launcher.results(job, reports)
     checks = [Check("program", True, GOOD), _compared(found)]
     sizes = [_entry(plan, one) for one in found if one.us]
     good = all(check.ok for check in checks)
@@ -250,7 +238,7 @@ def _calls(
             yield size * plan.collective.message_chunks, case.dtype, watches
 
 
-def _compared(found: Sequence[CaseResult]) -> Check:
+def _compared(found: Sequence[launcher.CaseResult]) -> Check:
     wrong = [(one, text) for one in found for text in one.wrong]
     if wrong:
         one, text = wrong[0]
@@ -261,7 +249,7 @@ def _compared(found: Sequence[CaseResult]) -> Check:
     return Check("results", True, f"{count(len(found), 'case')} {place}: all right, exactly{rough}")
 
 
-def _entry(plan: RunPlan, one: CaseResult) -> dict[str, Any]:
+def _entry(plan: RunPlan, one: launcher.CaseResult) -> dict[str, Any]:
     collective = plan.collective
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.registry import ENGINES
@@ -17,7 +16,7 @@ from weft.dsl.base.tables import count, number
 from weft.synth.base.engine import Budget
 from weft.synth.engines.greedy.engine import Greedy
 from weft.synth.engines.greedy.plan import TransferBlock
-from weft.synth.engines.greedy.stream import Stream, StreamReport, run, stream
+from weft.synth.engines.greedy.stream import Stream, run, stream
 
 from ...report.report import shown
 from ..flags.search import SynthFlags
@@ -57,7 +56,15 @@ def synth_stream(args: SynthFlags, console: Console) -> int:
     console.say("Verified", count(report.transfers, "transfer"))
     if args.output:
         console.say("Wrote", args.output)
-    figures = _figures(report, size)
+    figures = {
+        "bytes": size,
+        "transfers": report.transfers,
+        "value": number(report.time_us),
+        "bound_us": number(report.bound_us),
+        "of_bound": report.bound_us / report.time_us if report.time_us else 1.0,
+        "verified": report.verified,
+        "peak_bytes": report.peak_bytes,
+    }
     text = shown(
         [{**figures, "peak": report.peak_bytes >> 20}],
         *("size:bytes", "transfers:transfers", "µs:value:,.3f", "bound µs:bound_us"),
@@ -97,18 +104,6 @@ def _asked(args: SynthFlags) -> tuple[Greedy, int]:
     if args.size is not None and args.size.low != args.size.high:
         raise UserError("a stream is for one message size", hint="--size 1GiB")
     return engine, args.size.low if args.size else LARGE
-
-
-def _figures(report: StreamReport, size: int) -> dict[str, Any]:
-    return {
-        "bytes": size,
-        "transfers": report.transfers,
-        "value": number(report.time_us),
-        "bound_us": number(report.bound_us),
-        "of_bound": report.bound_us / report.time_us if report.time_us else 1.0,
-        "verified": report.verified,
-        "peak_bytes": report.peak_bytes,
-    }
 
 
 def _followed(source: Stream, progress: Progress, console: Console) -> Stream:

@@ -71,7 +71,15 @@ def plan_of(args: SweepFlags) -> SweepPlan:
         UserError: the file is wrong, something is missing, or nothing is left.
     """
     file = _read(args.file) if args.file else _File()
-    axes = {**file.axes, **{k: v for k, v in _flags(args).items() if v}}
+    flags = {
+        "topologies": args.topology,
+        "collectives": args.collective,
+        "sketches": args.sketch,
+        "engines": args.engine,
+        "sizes": tuple(sorted({size for some in args.size or () for size in some})),
+        "seeds": args.seed,
+    }
+    axes = {**file.axes, **{name: values for name, values in flags.items() if values}}
     missing = [
         flag
         for name, flag in (("topologies", "-t"), ("collectives", "-c"))
@@ -105,18 +113,6 @@ def plan_of(args: SweepFlags) -> SweepPlan:
         args.time or file.seconds or None,
         args.threads or file.threads or 2,
     )
-
-
-def _flags(args: SweepFlags) -> dict[str, Any]:
-    sizes = tuple(sorted({size for some in args.size or () for size in some}))
-    return {
-        "topologies": args.topology,
-        "collectives": args.collective,
-        "sketches": args.sketch,
-        "engines": args.engine,
-        "sizes": sizes,
-        "seeds": args.seed,
-    }
 
 
 def _product(axes: Mapping[str, Any]) -> Iterator[Setting]:
@@ -302,7 +298,16 @@ def _question(
     )
     count = None
     try:
-        args = _flags_of(one, plan)
+        args = SynthFlags(
+            topology=one.topology,
+            collective=one.collective,
+            sketch=one.sketch or None,
+            group=ranks(one.group) if one.group else None,
+            root=ranks(one.root) if one.root else None,
+            roots=ranks(one.roots) if one.roots else None,
+            objective=plan.objective,
+            size=SizeRange(one.bytes, one.bytes) if one.bytes else None,
+        )
         plain = replace(one, engine="", bytes=None, seed=0)
         if plain not in held:
             held[plain] = read_problem(args, args.sketch)
@@ -326,19 +331,6 @@ def _question(
     except UserError as error:
         console.detail(f"  refused {label.stem()}: {error.message}")
         return SweepQuestion.none(label, count, plan.effort, error.message)
-
-
-def _flags_of(one: Setting, plan: SweepPlan) -> SynthFlags:
-    return SynthFlags(
-        topology=one.topology,
-        collective=one.collective,
-        sketch=one.sketch or None,
-        group=ranks(one.group) if one.group else None,
-        root=ranks(one.root) if one.root else None,
-        roots=ranks(one.roots) if one.roots else None,
-        objective=plan.objective,
-        size=SizeRange(one.bytes, one.bytes) if one.bytes else None,
-    )
 
 
 def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[SketchSource, Any]:

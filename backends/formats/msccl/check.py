@@ -17,8 +17,8 @@ from weft.dsl.nouns.runtime import target as target_of
 
 from ...check.bounds import CallerBuffers
 from ...check.checker import CheckReport, at_hang, merged, without_notes
-from ...check.deadlock import Hang
 from ...check.findings import Finding, Severity, errors_first, fate
+from ...check.graph import Hang
 from ...check.limits import Steps, limits
 from ...check.prove import Claim, prove
 from .read.collective import candidates, fit
@@ -75,7 +75,11 @@ def report_xml(
         )
     )
     if target == "portable":
-        verdict.findings = [_no_late_sends(f) for f in verdict.findings]
+        # A flag that one runtime publishes too early is an error of a portable file.
+        verdict.findings = [
+            replace(f, severity=Severity.ERROR) if f.kind == "late-send" else f
+            for f in verdict.findings
+        ]
     judged = [*verdict.findings, *note, *notes(algo, code, chosen)]
     found += [replace(f, fate=f.fate or fate(f.kind, chosen)) for f in judged]
     return CheckReport(errors_first(found), tuple(verdict.proofs))
@@ -107,12 +111,6 @@ def _concerns(remark: XmlRemark, targets: list[Target]) -> bool:
 def _of_remark(remark: XmlRemark, severity: Severity, kind: str) -> Finding:
     more = f" ({remark.times} places)" if remark.times > 1 else ""
     return Finding("reading", severity, f"{remark.span}: {remark.message}{more}", kind=kind)
-
-
-def _no_late_sends(finding: Finding) -> Finding:
-    """Turn a warning about a flag that one runtime publishes too early into an error."""
-    late = finding.kind == "late-send"
-    return replace(finding, severity=Severity.ERROR) if late else finding
 
 
 def _collectives(

@@ -5,9 +5,6 @@ As a program: one of the ranks that :mod:`..launcher` started.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,127 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.arrays import AnyArray
-from weft.dsl.base.errors import Missing
-from weft.dsl.base.processes import end_with_owner
+from weft.dsl.nouns.collective import Collective, Kind
 
 from ...formats.p2p.data import Exam
 from ...formats.p2p.execute import arguments, loaded
 from ..jax import AXIS, Devices
-from ..launcher import FOUND, LACKING, PLAN, RANK, leave
-from ..profile.gpus import connected
-from ..rank import Loan, Spare
-from ..waiting import meet
-from . import own
-from .gpus import NcclRank
+from ..joined import world_of
+from ..launcher import take_part
+from ..mpi import MpiWorld
+from ..nccl import NcclWorld
+from ..rank import Member, World
 from .job import Bench
 
 WARM_UP = 1
 """Turns that are not timed; what the first one leaves is compared, and what the last one does."""
 
 
-class MpiRank:
-    """A rank of MPI, and how functions are called on it."""
-
-    def __init__(self, bench: Bench) -> None:
-        from mpi4py import MPI
-
-        self.mpi, self.comm, self.timeout = MPI, MPI.COMM_WORLD, bench.timeout
-        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
-
-    def calls(self, bench: Bench) -> dict[str, own.Call]:
-        """Every contestant by its name; the runtime's own last, if it has one."""
-        found: dict[str, own.Call] = {}
-        for one in bench.contestants:
-            function = getattr(loaded(one.text), one.function)
-            found[one.name] = partial(function, comm=self.comm, timeout=self.timeout)
-        # mpi4py knows no bfloat16; our functions send bytes.
-        native = None if bench.dtype == "bfloat16" else own.mpi(self.comm, bench.units)
-        return found | ({"MPI": native} if native else {})
-
-    def meet(self) -> None:
-        """Wait for all, with an end."""
-        late = f"rank {self.rank}: a rank did not come to the barrier"
-        meet(self.comm, self.timeout, late)
-
-    def gather(self, thing: Any) -> Any:
-        """Everybody's, on rank 0; None on the others."""
-        return self.comm.gather(thing)
-
-    def agree(self, thing: Any) -> Any:
-        """Rank 0's."""
-        return self.comm.bcast(thing)
-
-    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
-        """NumPy's arrays as they are."""
-        return Spare(send, recv)
-
-    def clock(self) -> float:
-        """Seconds."""
-        return time.perf_counter()
-
-    def close(self) -> None:
-        """MPI ends with the process."""
-
-
-class TorchRank:
-    """A rank of torch.distributed, which :mod:`..launcher` or torchrun started."""
-
-    def __init__(self, bench: Bench, folder: Path | None = None) -> None:
-        from ..torch import TorchWorld
-
-        if folder is None:
-            self.world = TorchWorld(bench.timeout)
-        else:
-            number = int(os.environ[RANK])
-            self.world = TorchWorld(
-                bench.timeout, f"file://{folder}/store", number, bench.units.ranks
-            )
-        self.rank, self.ranks = self.world.rank, self.world.ranks
-        member = self.world.last(self.ranks)
-        assert member is not None, "it is of the group of all"
-        self.lend, self.meet, self.clock = member.lend, member.barrier, member.clock
-
-    def calls(self, bench: Bench) -> dict[str, own.Call]:
-        """Every contestant by its name; the runtime's own last, if it has one."""
-        found: dict[str, own.Call] = {
-            one.name: getattr(loaded(one.text), one.function) for one in bench.contestants
-        }
-        native = own.torch(self.world.dist, bench.units)
-        return found | ({"torch": native} if native else {})
-
-    def gather(self, thing: Any) -> Any:
-        """Everybody's, on rank 0; None on the others."""
-        return self.world.gather(thing)
-
-    def agree(self, thing: Any) -> Any:
-        """Rank 0's."""
-        return self.world.spread(thing)
-
-    def close(self) -> None:
-        """Leave when all are done."""
-        self.world.close()
-
-
-Member = MpiRank | TorchRank | NcclRank
-
-
-def member_of(on: str, bench: Bench, folder: Path | None = None) -> Member:
-    """This process's rank.
-
-    Raises:
-        Missing: the runtime is not installed, or there is no GPU.
-    """
-    if on == "nccl":
-        connection = connected()
-        from mpi4py import MPI
-
-        return NcclRank(bench, connection, MPI.COMM_WORLD)
-    return MpiRank(bench) if on == "mpi" else TorchRank(bench, folder)
-
-
-def attend(
-    bench: Bench, member: Member, tell: Callable[[str], None]
-) -> list[dict[str, Any]] | None:
+def attend(bench: Bench, world: World, tell: Callable[[str], None]) -> list[dict[str, Any]] | None:
     """Return µs of each turn (of the slowest rank) and errors, for each size and contestant.
 
     On rank 0; None on the others.
@@ -144,28 +37,35 @@ def attend(
         RuntimeError: this job has other ranks than the files.
         TimeoutError: some rank does not reach the barrier.
     """
-    if member.ranks != bench.units.ranks:
+    if world.ranks != bench.units.ranks:
         raise RuntimeError(
-            f"the plans are for {bench.units.ranks} ranks, this job has {member.ranks}"
+            f"the plans are for {bench.units.ranks} ranks, this job has {world.ranks}"
         )
-    calls = member.calls(bench)
+    member = world.last(world.ranks)
+    assert member is not None, "it is of the group of all"
+    calls: dict[str, Call] = {
+        one.name: partial(getattr(loaded(one.text), one.function), **member.keywords(first=False))
+        for one in bench.contestants
+    }
+    if native := native_of(world, bench):
+        calls[native[0]] = native[1]
     rows: list[dict[str, Any]] = []
     for number, length in enumerate(bench.lengths, 1):
         tell(f"size {number} of {len(bench.lengths)}")
-        mine = _size(bench, bench.exam(length), calls, member)
-        everybody = member.gather(mine)
+        mine = _size(bench, bench.exam(length), calls, world, member)
+        everybody = world.gather(mine)
         if everybody is not None:
             rows += [
                 row_of(bench.bytes(length), name, [one[name] for one in everybody])
                 for name in calls
             ]
-    return rows if not member.rank else None
+    return rows if not world.rank else None
 
 
 Mine = dict[str, tuple[list[float], str | None]]
 
 
-def _size(bench: Bench, exam: Exam, calls: dict[str, own.Call], member: Member) -> Mine:
+def _size(bench: Bench, exam: Exam, calls: dict[str, Call], world: World, member: Member) -> Mine:
     """Seconds of this rank's calls, and what is wrong, by contestant."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     wrong: dict[str, str | None] = dict.fromkeys(calls)
@@ -176,9 +76,9 @@ def _size(bench: Bench, exam: Exam, calls: dict[str, own.Call], member: Member) 
     turn, last = 0, False
     while not last:
         late = turn > WARM_UP and time.monotonic() - begun > bench.seconds
-        last = member.agree(late or turn + 1 >= WARM_UP + bench.repeat)
+        last = world.spread(late or turn + 1 >= WARM_UP + bench.repeat)
         for name in turned(order, turn):
-            member.meet()
+            member.barrier()
             begin = member.clock()
             calls[name](loans[name].send, loans[name].recv)
             spent = member.clock() - begin
@@ -207,7 +107,7 @@ def on_devices(bench: Bench, tell: Callable[[str], None]) -> list[dict[str, Any]
         one.name: devices.mapped(partial(loaded(one.text).collective, axis_name=AXIS))
         for one in bench.contestants
     }
-    native = own.jax(AXIS, bench.units)
+    native = of_xla(bench.units)
     if native:
         calls["XLA"] = devices.mapped(native)
     rows = []
@@ -239,30 +139,137 @@ def row_of(size: int, name: str, ranks: list[tuple[list[float], str | None]]) ->
     return {"bytes": size, "name": name, "us": slowest, "wrong": wrong}
 
 
-def serve(on: str, place: str) -> None:
+def serve(on: str, plan: Any, folder: Path, tell: Callable[[str], None]) -> Any:
     """Run one of the ranks of the job in a folder."""
-    folder = Path(place)
-    end_with_owner(folder)
-    bench = Bench.from_json(json.loads((folder / PLAN).read_text("utf-8")))
+    bench = Bench.from_json(plan)
+    if on == "jax":
+        return on_devices(bench, tell)
+    world = world_of(on, bench.timeout, folder, bench.units.ranks)
+    rows = attend(bench, world, tell if not world.rank else lambda _: None)
+    world.close()
+    return rows
 
-    def tell(text: str) -> None:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
 
-    try:
-        if on == "jax":
-            leave(folder / FOUND, on_devices(bench, tell))
-            return
-        member = member_of(on, bench, folder)
-    except Missing as error:
-        lacking = {"message": error.message, "hint": error.hint}
-        leave(folder / LACKING.format(os.getpid()), lacking)
-        raise
-    rows = attend(bench, member, tell if not member.rank else lambda _: None)
-    if rows is not None:
-        leave(folder / FOUND, rows)
-    member.close()
+# --- the runtimes' own collectives, on the arrays that our functions take -------------------------
+
+
+Call = Callable[[Any, Any], None]
+"""A collective of ``send`` into ``recv``; None where the rank has nothing."""
+
+
+def _mpi(comm: Any, units: Collective) -> Call | None:
+    """MPI's, None if it has none of that kind."""
+    root = units.roots[0] if units.roots else 0
+    here = comm.Get_rank() == root
+
+    def broadcast(send: Any, recv: Any) -> None:
+        if here:
+            recv[...] = send
+        comm.Bcast(recv, root)
+
+    calls: dict[Kind, Call] = {
+        Kind.ALLREDUCE: comm.Allreduce,
+        Kind.ALLGATHER: comm.Allgather,
+        Kind.REDUCE_SCATTER: comm.Reduce_scatter_block,
+        Kind.ALLTOALL: comm.Alltoall,
+        Kind.REDUCE: lambda send, recv: comm.Reduce(send, recv, root=root),
+        Kind.GATHER: lambda send, recv: comm.Gather(send, recv, root=root),
+        Kind.SCATTER: lambda send, recv: comm.Scatter(send, recv, root=root),
+        Kind.BROADCAST: broadcast,
+    }
+    return calls.get(units.kind)
+
+
+def of_xla(units: Collective) -> Callable[[Any], Any] | None:
+    """XLA's, of one array over a mesh axis; None if it has none of that kind."""
+    from jax import lax
+
+    calls: dict[Kind, Callable[[Any], Any]] = {
+        Kind.ALLREDUCE: lambda x: lax.psum(x, AXIS),
+        Kind.ALLGATHER: lambda x: lax.all_gather(x, AXIS, tiled=True),
+        Kind.REDUCE_SCATTER: lambda x: lax.psum_scatter(x, AXIS, tiled=True),
+        Kind.ALLTOALL: lambda x: lax.all_to_all(x, AXIS, 0, 0, tiled=True),
+    }
+    return calls.get(units.kind)
+
+
+def _torch(dist: Any, units: Collective) -> Call | None:
+    """torch.distributed's, on the default group; None if it has none of that kind."""
+    root = units.roots[0] if units.roots else 0
+    ranks, here = units.ranks, dist.get_rank() == root
+
+    def parts(whole: Any) -> list[Any] | None:
+        return None if whole is None else list(whole.chunk(ranks))
+
+    def copied(send: Any, recv: Any) -> Any:
+        """Return the tensor for a torch collective that works in place, filled with the input."""
+        there = send.clone() if recv is None else recv
+        if recv is not None and send is not None:
+            recv.copy_(send)
+        return there
+
+    calls: dict[Kind, Call] = {
+        Kind.ALLREDUCE: lambda send, recv: dist.all_reduce(copied(send, recv)),
+        Kind.ALLGATHER: lambda send, recv: dist.all_gather_into_tensor(recv, send),
+        Kind.REDUCE_SCATTER: lambda send, recv: dist.reduce_scatter_tensor(recv, send),
+        Kind.ALLTOALL: lambda send, recv: dist.all_to_all_single(recv, send),
+        Kind.REDUCE: lambda send, recv: dist.reduce(copied(send, recv), root),
+        Kind.GATHER: lambda send, recv: dist.gather(send, parts(recv), root),
+        Kind.SCATTER: lambda send, recv: dist.scatter(recv, parts(send) if here else None, root),
+        Kind.BROADCAST: lambda send, recv: dist.broadcast(copied(send, recv), root),
+    }
+    return calls.get(units.kind)
+
+
+def _nccl(comm: Any, units: Collective) -> Call | None:
+    """NCCL's, on the current stream; None if it has none of that kind."""
+    import cupy
+    from cupy.cuda import nccl
+
+    root = units.roots[0] if units.roots else 0
+
+    def ends(send: Any, recv: Any) -> tuple[int, int]:
+        """Return both addresses; a single array is given twice, and NCCL reads one of them."""
+        first, second = (recv if send is None else send), (send if recv is None else recv)
+        return first.data.ptr, second.data.ptr
+
+    def kind(array: Any) -> int:
+        return int(getattr(nccl, f"NCCL_{str(array.dtype).upper()}"))
+
+    def stream() -> int:
+        return int(cupy.cuda.get_current_stream().ptr)
+
+    calls: dict[Kind, Call] = {
+        Kind.ALLREDUCE: lambda send, recv: comm.allReduce(
+            *ends(send, recv), send.size, kind(send), nccl.NCCL_SUM, stream()
+        ),
+        Kind.ALLGATHER: lambda send, recv: comm.allGather(
+            *ends(send, recv), send.size, kind(send), stream()
+        ),
+        Kind.REDUCE_SCATTER: lambda send, recv: comm.reduceScatter(
+            *ends(send, recv), recv.size, kind(send), nccl.NCCL_SUM, stream()
+        ),
+        Kind.BROADCAST: lambda send, recv: comm.broadcast(
+            *ends(send, recv), recv.size, kind(recv), root, stream()
+        ),
+        Kind.REDUCE: lambda send, recv: comm.reduce(
+            *ends(send, recv), send.size, kind(send), nccl.NCCL_SUM, root, stream()
+        ),
+    }
+    return calls.get(units.kind)
+
+
+def native_of(world: Any, bench: Bench) -> tuple[str, Call] | None:
+    """Return the name of a rank's runtime and its own collective; None if it has none."""
+    if isinstance(world, NcclWorld):
+        name, call = "NCCL", _nccl(world.connection.link.comm, bench.units)
+    elif isinstance(world, MpiWorld):
+        # mpi4py knows no bfloat16; our functions send bytes.
+        name, call = "MPI", None if bench.dtype == "bfloat16" else _mpi(world.comm, bench.units)
+    else:
+        name, call = "torch", _torch(world.dist, bench.units)
+    return None if call is None else (name, call)
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2])
+    take_part(serve)

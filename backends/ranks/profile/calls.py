@@ -7,9 +7,9 @@ tells what programs reach of a link's bandwidth; over one channel, what a thread
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -41,23 +41,6 @@ PLAIN = "Simple"
 """Protocol of runtimes that have but one."""
 
 
-class Caller(Protocol):
-    """The collectives of a runtime, for those of its ranks that take part."""
-
-    protocols: Sequence[str]
-    one_channel: bool
-    """It can be told to use one channel."""
-
-    def ring(self, inside: Sequence[int], asked: CallTime) -> Callable[[], None]:
-        """Return an allreduce over a ring of these ranks, of so many bytes.
-
-        All ranks of the job ask for it; those outside do not call it.
-        """
-
-    def empty(self) -> Callable[[], None]:
-        """Return a call that sends nothing."""
-
-
 class SomeRanks:
     """The wire of some ranks, numbered from 0, for programs of theirs alone."""
 
@@ -80,7 +63,12 @@ class SomeRanks:
 
 
 class WireCaller:
-    """weft's own programs, on any wire."""
+    """weft's own programs, on any wire: what a survey times, for those ranks that take part.
+
+    Attributes:
+        protocols: of the runtime.
+        one_channel: it can be told to use one channel.
+    """
 
     protocols: Sequence[str] = (PLAIN,)
     one_channel = False
@@ -90,28 +78,26 @@ class WireCaller:
         self._programs: dict[int, tuple[Shape, list[list[str]]]] = {}
 
     def ring(self, inside: Sequence[int], asked: CallTime) -> Callable[[], None]:
-        """Return the call of the classic ring, as emitted files make it."""
-        shape, code = self._program(len(inside))
+        """Return an allreduce over a ring of these ranks, of so many bytes: the classic one, as
+        emitted files make it. All ranks of the job ask for it; those outside do not call it."""
+        count = len(inside)
+        if count not in self._programs:  # rank 0 compiles it for all
+            told = self.probe.share(None if self.probe.rank else _compiled(count))
+            self._programs[count] = Shape(**told["shape"]), told["code"]
+        shape, code = self._programs[count]
         if self.probe.rank not in inside:
-            return _nothing
+            return lambda: None
         wire = SomeRanks(self.probe.wire, inside)
         # A number for each rank at least, :data:`SMALL` bytes a step.
         send, recv = (self._numbers(max(len(inside), asked.bytes // 8)) for _ in range(2))
         return lambda: call(wire, shape, code, send, recv)
 
     def empty(self) -> Callable[[], None]:
-        """Return the call of a program without rounds."""
+        """Return a call that sends nothing: of a program without rounds."""
         shape = Shape(1, 1, 1, 1, (0,))
         wire = SomeRanks(self.probe.wire, [self.probe.rank])
         send, recv = self._numbers(1), self._numbers(1)
         return lambda: call(wire, shape, [[]], send, recv)
-
-    def _program(self, ranks: int) -> tuple[Shape, list[list[str]]]:
-        """Return the ring of so many ranks; rank 0 compiles it for all."""
-        if ranks not in self._programs:
-            told = self.probe.share(None if self.probe.rank else _compiled(ranks))
-            self._programs[ranks] = Shape(**told["shape"]), told["code"]
-        return self._programs[ranks]
 
     def _numbers(self, count: int) -> Array:
         return self.probe.to_device(np.ones(count))
@@ -129,21 +115,29 @@ def _compiled(ranks: int) -> dict[str, Any]:
     return {"shape": shape_of(script), "code": [[write(x) for x in own] for own in script.ranks]}
 
 
-def _nothing() -> None:
-    """Of a rank that is not asked."""
-
-
 def call_times(
-    probe: Probe, caller: Caller, groups: Sequence[Sequence[int]], tell: Tell
+    probe: Probe, caller: WireCaller, groups: Sequence[Sequence[int]], tell: Tell
 ) -> tuple[CallTime, ...]:
     """Measure on all ranks; the times, on rank 0, which is in the first group."""
     tell("calls")
-    asked = list(_rings(caller, groups))
+    leaders = [group[0] for group in groups]
+    ways = ((CallPath.INSIDE, groups[0]), (CallPath.BETWEEN, leaders))  # over one rank of each
+    asked: list[AskedRing] = [
+        (CallTime(CallStep.RING, way, protocol, count, SMALL, 0.0), ranks[:count])
+        for protocol in caller.protocols
+        for way, ranks in ways
+        for count in range(2, min(len(ranks), LONGEST) + 1)
+    ]
     calls = [caller.ring(inside, one) for one, inside in asked]
     asked.append((CallTime(CallStep.EMPTY, CallPath.NONE, PLAIN, 1, 0, 0.0), (0,)))
     calls.append(caller.empty())
     found = _timed(probe, asked, calls, IN_A_ROW, REPEATS)
-    large = list(_large(caller, groups))
+    large: list[AskedRing] = [
+        (CallTime(CallStep.LARGE, way, PLAIN, 2, LARGE, 0.0, channels), ranks[:2])
+        for way, ranks in ways
+        if len(ranks) > 1
+        for channels in ((0, 1) if caller.one_channel else (0,))
+    ]
     rings = [caller.ring(inside, one) for one, inside in large]
     found += _timed(probe, large, rings, 1, LARGE_REPEATS)
     return (*found, *_fans(probe, groups))
@@ -163,24 +157,6 @@ def _timed(
 
 AskedRing = tuple[CallTime, Sequence[int]]
 """A call without its time, and its ranks."""
-
-
-def _rings(caller: Caller, groups: Sequence[Sequence[int]]) -> Iterator[AskedRing]:
-    """Yield the rings in the first group and those over one rank of each, without their times."""
-    leaders = [group[0] for group in groups]
-    for protocol in caller.protocols:
-        for way, ranks in ((CallPath.INSIDE, groups[0]), (CallPath.BETWEEN, leaders)):
-            for count in range(2, min(len(ranks), LONGEST) + 1):
-                yield CallTime(CallStep.RING, way, protocol, count, SMALL, 0.0), ranks[:count]
-
-
-def _large(caller: Caller, groups: Sequence[Sequence[int]]) -> Iterator[AskedRing]:
-    """Yield the calls of a large message over two ranks of the first group and of two groups."""
-    leaders = [group[0] for group in groups]
-    for way, ranks in ((CallPath.INSIDE, groups[0]), (CallPath.BETWEEN, leaders)):
-        if len(ranks) > 1:
-            for channels in (0, 1) if caller.one_channel else (0,):
-                yield CallTime(CallStep.LARGE, way, PLAIN, 2, LARGE, 0.0, channels), ranks[:2]
 
 
 def _fans(probe: Probe, groups: Sequence[Sequence[int]]) -> list[CallTime]:

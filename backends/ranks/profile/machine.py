@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.parts import Medium
-from weft.dsl.nouns.timing import MachineTiming
+from weft.dsl.nouns.timing import MachineTiming, TimingNumber
 from weft.dsl.nouns.topology import BANDWIDTHS, Link, Node, Resource, Topology
 from weft.dsl.symmetry.symmetry import GUESSED, guess
 from weft.synth.time.calibrated import family_medium
 
-from .call_fit import CallNumbers, call_numbers
-from .model import AlphaBeta, CallPath, Findings, LinkClass
+from .model import AlphaBeta, CallPath, CallStep, CallTime, Findings, LinkClass
 from .noise import ALIKE
 
 GB_PER_S = 1e-3
@@ -133,3 +134,200 @@ def rounded(value: float, error: float) -> Fraction:
 def rounded_text(value: float) -> str:
     """Two digits, for people."""
     return f"{float(np.format_float_positional(value, 2, fractional=False)):g}"
+
+
+# --- numbers of the runtime model, from times of calls --------------------------------------------
+
+
+LEAST_STEPS = 2
+"""Different counts that a line through times needs."""
+
+NO_RATES: Mapping[CallPath, float] = {}
+
+BOUND = 0.9
+"""Share of all channels' bandwidth from which on one channel alone is bound by the link."""
+
+LOOSE = 0.25
+"""Relative distance of a time from its line above which the line tells no number."""
+
+
+NEGLIGIBLE = 0.02
+"""Share of a step that is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallNumber:
+    """A number that calls tell.
+
+    ``worst``: how far its times are from their line at most, relative; None: it is no line's.
+    ``of``: the times, in words.
+    """
+
+    key: str
+    value: float
+    worst: float | None
+    of: str
+
+    def given(self) -> TimingNumber:
+        """Return it as a number of a machine, with the digits that are known."""
+        return TimingNumber(self.key, Fraction(f"{self.value:.3g}"), f"measured: {self.note}")
+
+    @property
+    def note(self) -> str:
+        """The times, and how well they are on their line."""
+        if self.worst is None:
+            return self.of
+        return f"{self.of}, off their line by {self.worst:.0%} at most"
+
+
+@dataclass(frozen=True, slots=True)
+class CallNumbers:
+    """Numbers that calls tell, and remarks on those that they do not."""
+
+    told: tuple[CallNumber, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def call_numbers(
+    times: Sequence[CallTime],
+    media: Mapping[CallPath, Medium],
+    alphas: Mapping[CallPath, float],
+    rates: Mapping[CallPath, float] = NO_RATES,
+) -> CallNumbers:
+    """Return start, α, cost of a message at a NIC, the host's part of a call, and bandwidths.
+
+    ``media``: the class of links of each way, where it is known. ``alphas``: µs of a message by
+    the machine's links, which a measured α stands for from then on. ``rates``: bytes per µs of the
+    machine's links, of which programs reach a share.
+    """
+    told: dict[str, CallNumber] = {}
+    remarks: list[str] = []
+    for one in (*_all(times, media, alphas, remarks), *_of_large(times, media, rates, remarks)):
+        told.setdefault(one.key, one)  # the start is that of the nearer ring
+    for way, medium in media.items():  # of measured links, defaults that are of data sheets fail
+        if way in alphas:
+            of = "α of the links of this machine"
+            told.setdefault(
+                f"nominal.{medium}", CallNumber(f"nominal.{medium}", alphas[way], None, of)
+            )
+        if way in rates:
+            of = "bandwidths of the links are measured ones"
+            told.setdefault(f"reach.{medium}", CallNumber(f"reach.{medium}", 1.0, None, of))
+    return CallNumbers(tuple(told.values()), tuple(remarks))
+
+
+def _all(
+    times: Sequence[CallTime],
+    media: Mapping[CallPath, Medium],
+    alphas: Mapping[CallPath, float],
+    remarks: list[str],
+) -> Iterator[CallNumber]:
+    for way in (CallPath.INSIDE, CallPath.BETWEEN):
+        rings = [one for one in times if one.step is CallStep.RING and one.way is way]
+        for protocol in dict.fromkeys(one.protocol for one in rings):
+            mine = [one for one in rings if one.protocol == protocol]
+            yield from _of_rings(mine, media.get(way), alphas.get(way), remarks)
+    yield from _of_fans([one for one in times if one.step is CallStep.FAN], remarks)
+    for one in times:
+        if one.step is CallStep.EMPTY:
+            yield CallNumber("host.per_gpu", one.us, None, "calls that send nothing, in a row")
+
+
+def _of_rings(
+    rings: Sequence[CallTime], medium: Medium | None, alpha: float | None, remarks: list[str]
+) -> Iterator[CallNumber]:
+    first = rings[0]
+    counts = [one.count for one in rings]
+    of = f"{first.bytes}-byte rings of {min(counts)} to {max(counts)} ranks {first.way}"
+    who = f"{of}, {first.protocol}"
+    if len(set(counts)) < LEAST_STEPS:
+        remarks.append(
+            f"{who}: start {'and α are' if medium else 'and steps are'} one number "
+            f"({first.us:.3g} µs): start.{first.protocol} keeps its default; "
+            "a third rank on this way parts them"
+        )
+        return
+    start, slope, worst, reason = _line_of([2 * (k - 1) for k in counts], rings)
+    if reason:
+        remarks.append(f"{who}: {reason}; start.{first.protocol} keeps its default")
+        return
+    yield CallNumber(f"start.{first.protocol}", start, worst, of)
+    if medium is None:
+        own = "" if alpha is None else f"; its links' own α is {alpha:.3g} µs"
+        remarks.append(
+            f"{who}: {slope:.3g} µs a step, but no class of link is known that this could be "
+            f"the α of{own}: --family names it"
+        )
+        return
+    yield CallNumber(f"alpha.{medium}.{first.protocol}", slope, worst, of)
+    if alpha is not None:
+        yield CallNumber(f"nominal.{medium}", alpha, None, "α of the links of this machine")
+
+
+def _of_large(
+    times: Sequence[CallTime],
+    media: Mapping[CallPath, Medium],
+    rates: Mapping[CallPath, float],
+    remarks: list[str],
+) -> Iterator[CallNumber]:
+    """Yield the share of its links' bandwidth that a ring reaches, and what one channel sends."""
+    for one in times:
+        if one.step is not CallStep.LARGE:
+            continue
+        # A ring of two: each rank sends every byte once, after one start and two α.
+        mine = (CallStep.RING, one.way, one.protocol, one.count)
+        short = (x.us for x in times if (x.step, x.way, x.protocol, x.count) == mine)
+        us = one.us - next(short, 0.0)
+        of = f"{one.bytes >> 20} MiB over two ranks {one.way}"
+        if us <= 0:
+            remarks.append(f"{of}: as quick as 8 bytes; no bandwidth is told")
+            continue
+        rate = one.bytes / us
+        whole = next((x for x in times if x == replace(one, channels=0, us=x.us)), None)
+        if one.channels and whole and one.us * BOUND < whole.us:
+            remarks.append(
+                f"{of}: one channel is as quick as all; cap.send keeps its default (NCCL before "
+                "2.29 may have read NCCL_MAX_NCHANNELS before)"
+            )
+        elif one.channels:
+            yield CallNumber(
+                "cap.send", rate * 1e-3, None, f"{of}, one channel, {rate / 1e3:.3g} GB/s"
+            )
+        elif one.way in media and one.way in rates:
+            share = min(1.0, rate / rates[one.way])
+            told = f"{of}, {rate / 1e3:.3g} of {rates[one.way] / 1e3:.3g} GB/s"
+            yield CallNumber(f"reach.{media[one.way]}", share, None, told)
+
+
+def _of_fans(fans: Sequence[CallTime], remarks: list[str]) -> Iterator[CallNumber]:
+    if not fans:
+        remarks.append("no rank has two remote ones: what a message costs a NIC keeps its default")
+        return
+    of = f"{fans[0].bytes} bytes to 1 to {max(one.count for one in fans)} remote ranks"
+    _, slope, worst, reason = _line_of([one.count for one in fans], fans)
+    if reason:
+        remarks.append(f"{of}: {reason}; message.{fans[0].protocol} keeps its default")
+    else:
+        yield CallNumber(f"message.{fans[0].protocol}", slope, worst, of)
+
+
+def _line_of(
+    steps: Sequence[int], times: Sequence[CallTime]
+) -> tuple[float, float, float | None, str]:
+    """Return the line with least relative errors: its first time, its slope, the relative distance
+    of the worst time (None of two), and why it tells nothing, or an empty text."""
+    x, y = np.array(steps, float), np.array([one.us for one in times], float)
+    rows = np.stack([1 / y, x / y], axis=1)
+    first, slope = map(float, np.linalg.lstsq(rows, np.ones(len(y)), rcond=None)[0])
+    # Two times are on their line, whatever they are.
+    worst = float(np.abs(rows @ (first, slope) - 1).max()) if len(set(steps)) > 2 else None
+    if -NEGLIGIBLE * abs(slope) < first < 0:
+        first = 0.0
+    reason = ""
+    if worst is not None and worst > LOOSE:
+        reason = f"times are {worst:.0%} off a straight line"
+    elif slope < 0:
+        reason = f"a step takes {slope:.3g} µs, less than nothing"
+    elif first < 0:
+        reason = f"the start takes {first:.3g} µs, less than nothing"
+    return first, slope, worst, reason

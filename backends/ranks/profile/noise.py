@@ -47,7 +47,10 @@ class Known:
 
     def above(self, log: float, sweeps: int) -> bool:
         """Return True if the value is significantly larger than ``log``."""
-        return bool(self.log - log > _t_quantile(1 - CHANCE * 10, max(2, sweeps - 1)) * self.error)
+        # Of scipy.special: every rank would load scipy.stats, which takes longer than most of its
+        # questions do, and asks each of them a hundred times as slowly.
+        quantile = float(stdtrit(max(2, sweeps - 1), 1 - CHANCE * 10))  # of Student's t
+        return bool(self.log - log > quantile * self.error)
 
 
 def spread(samples: Floats) -> float:
@@ -104,7 +107,8 @@ def _split(
     own = samples[rows]
     values, weights = np.median(own, axis=1), errors[rows] ** -2
     mean = float(np.average(values, weights=weights))
-    if float((weights * (values - mean) ** 2).sum()) < _chi2_quantile(1 - CHANCE, len(rows) - 1):
+    chi2 = float(2 * gammaincinv((len(rows) - 1) / 2, 1 - CHANCE))  # its quantile
+    if float((weights * (values - mean) ** 2).sum()) < chi2:
         return [rows]
     half = own.shape[1] // 2
     first, second = np.median(own[:, :half], axis=1), np.median(own[:, half:], axis=1)
@@ -128,23 +132,3 @@ def _best_cut(values: Floats) -> int:
     sums = np.cumsum(values)
     left, right = sums[:-1] / n, (sums[-1] - sums[:-1]) / (len(values) - n)
     return int(np.argmax(n * (len(values) - n) * (right - left) ** 2)) + 1
-
-
-# Of scipy.special: every rank would load scipy.stats, which takes longer than most of its questions
-# do, and asks each of them a hundred times as slowly.
-def _t_quantile(probability: float, freedom: int) -> float:
-    """Return what a variable of Student's t distribution exceeds as seldom as this says.
-
-    >>> round(_t_quantile(0.975, 10), 3)
-    2.228
-    """
-    return float(stdtrit(freedom, probability))
-
-
-def _chi2_quantile(probability: float, freedom: int) -> float:
-    """Return what a variable of the chi-squared distribution exceeds as seldom as this says.
-
-    >>> round(_chi2_quantile(0.95, 3), 3)
-    7.815
-    """
-    return float(2 * gammaincinv(freedom / 2, probability))

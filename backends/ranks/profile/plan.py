@@ -72,7 +72,15 @@ def trials(groups: Sequence[Sequence[int]], classes: Sequence[LinkClass]) -> lis
     if len(ranks) > 2:
         near = _neighbours(groups)
         for rank in spread(ranks, WITNESSES):
-            found += _of_rank(rank, near[rank], everything)
+            peers = near[rank][:FLOWS]
+            out = frozenset(f for f in everything if f[0] == rank)
+            into = frozenset(f for f in everything if f[1] == rank)
+            for kind, name, flows, members in (
+                ("out of ranks", f"out of rank {rank}", tuple((rank, x) for x in peers), out),
+                ("into ranks", f"into rank {rank}", tuple((x, rank) for x in peers), into),
+                ("at ranks", f"rank {rank}", ((rank, peers[0]), (peers[1], rank)), out | into),
+            ):
+                found.append(ContentionTrial(kind, name, flows, members))
     if len(groups) > 1:
         for number, group in enumerate(groups):
             found += _of_group(number, group, ranks, everything)
@@ -91,7 +99,6 @@ def spread(things: Sequence[int], count: int) -> list[int]:
 
 
 def _of_pairs(classes: Sequence[LinkClass]) -> Iterator[ContentionTrial]:
-    """Yield the two directions of pairs, by what classes they are in."""
     label = {flow: i for i, one in enumerate(classes) for flow in one.flows}
     kinds: dict[tuple[int, ...], list[Flow]] = {}
     for a, b in sorted(flow for flow in label if flow[0] < flow[1]):
@@ -103,21 +110,6 @@ def _of_pairs(classes: Sequence[LinkClass]) -> Iterator[ContentionTrial]:
             yield ContentionTrial(
                 f"pairs of kind {number}", like[i][0], ((a, b), (b, a)), like[i][1], like
             )
-
-
-def _of_rank(rank: int, near: Sequence[int], everything: frozenset[Flow]) -> list[ContentionTrial]:
-    peers = near[:FLOWS]
-    out = frozenset(f for f in everything if f[0] == rank)
-    into = frozenset(f for f in everything if f[1] == rank)
-    return [
-        ContentionTrial(
-            "out of ranks", f"out of rank {rank}", tuple((rank, x) for x in peers), out
-        ),
-        ContentionTrial("into ranks", f"into rank {rank}", tuple((x, rank) for x in peers), into),
-        ContentionTrial(
-            "at ranks", f"rank {rank}", ((rank, peers[0]), (peers[1], rank)), out | into
-        ),
-    ]
 
 
 def _of_group(
@@ -133,23 +125,15 @@ def _of_group(
     into = frozenset(f[::-1] for f in out)
     cross = tuple(zip(group[:width], _turned(others, number, width), strict=True))
     half = width // 2
+    ring = tuple(zip(group, [*group[1:], group[0]], strict=True))
+    inside = frozenset(permutations(group, 2))
     mixed = (*cross[:half], *(f[::-1] for f in cross[half:]))
     return [
         ContentionTrial("out of groups", f"out of group {number}", cross, out),
         ContentionTrial("into groups", f"into group {number}", tuple(f[::-1] for f in cross), into),
         ContentionTrial("at groups", f"around group {number}", mixed, out | into),
-        *_inside(number, group),
-    ]
-
-
-def _inside(number: int, group: Sequence[int]) -> list[ContentionTrial]:
-    if len(group) < 4:
-        return []
-    ring = tuple(zip(group, [*group[1:], group[0]], strict=True))
-    return [
-        ContentionTrial(
-            "inside groups", f"inside group {number}", ring, frozenset(permutations(group, 2))
-        )
+        *[ContentionTrial("inside groups", f"inside group {number}", ring, inside)]
+        * (len(group) >= 4),
     ]
 
 

@@ -64,8 +64,11 @@ class Probe:
         found: dict[int, list[Floats]] = {}
         leads = [ranks_of(sessions[number])[0] for number in order]
         for place, number in enumerate(order):
-            if place:
-                self._pass_on(leads[place - 1], leads[place])
+            before, after = leads[place - 1 if place else 0], leads[place]
+            if before != after and self.rank == before:  # the turn goes from first rank to first
+                self.patient.exchange(TURN, [(self._byte, after)], [])
+            elif before != after and self.rank == after:
+                self.patient.exchange(TURN, [], [(self._other, before)])
             found[number] = self.session(sessions[number], times[number])
         return np.concatenate([row for number in range(len(sessions)) for row in found[number]])
 
@@ -85,13 +88,6 @@ class Probe:
                 call()
             best = min(best, (self.wire.clock() - begin) / times)
         return float(best * 1e6)
-
-    def _pass_on(self, before: int, after: int) -> None:
-        """Pass the turn from the first rank of a session to that of the next."""
-        if before != after and self.rank == before:
-            self.patient.exchange(TURN, [(self._byte, after)], [])
-        elif before != after and self.rank == after:
-            self.patient.exchange(TURN, [], [(self._other, before)])
 
     def _echo(self, echo: Echo, times: int, inside: Sequence[int]) -> Floats:
         there = self._ends(echo.flows, echo.bytes)

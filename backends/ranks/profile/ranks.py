@@ -1,16 +1,14 @@
 """Ranks of a runtime that take part in a measurement.
 
-As a program: one rank that :mod:`..launcher` started. It is run with a runtime's name and a folder,
-in which rank 0 leaves what was found.
+As a program: one rank that :mod:`..launcher` started.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,28 +17,25 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.errors import Missing
-from weft.dsl.base.processes import end_with_owner
+from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
 
 from ...formats.p2p.embedded.mpi import Mpi
+from ...formats.p2p.embedded.nccl import Connection, Nccl, joined
 from ...formats.p2p.embedded.threads import Hub, Threads
 from ...formats.p2p.embedded.torch import Torch
-from ..launcher import FOUND, PLAN, RANK, leave
-from ..waiting import wait_until
+from ..joined import world_of
+from ..launcher import take_part
+from ..mpi import wait_until
+from ..nccl import connected, shares_gpus
 from .calls import WireCaller
-from .gpus import measure_nccl
 from .machine import numbers_of_calls, topology_of
-from .model import Findings, ProbeLimits
-from .probe import Probe
+from .model import CallTime, Findings, ProbeLimits
+from .probe import Probe, Tell
 from .survey import survey
-
-Tell = Callable[[str], None]
 
 WAIT = 120.0
 """Seconds that a rank waits for another."""
-
-STORE = "store"
-"""Name of the file through which ranks of torch connect."""
 
 
 class Patient(Mpi):
@@ -66,7 +61,9 @@ def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
     return survey(probe, effort, seed, tell, WireCaller(probe))
 
 
-def measure_torch(effort: ProbeLimits, seed: int, tell: Tell, place: Path | None = None) -> Any:
+def measure_torch(
+    effort: ProbeLimits, seed: int, tell: Tell, place: Path | None = None, ranks: int = -1
+) -> Findings | None:
     """Run a rank of torch.distributed (gloo), of torchrun or of a job with a folder.
 
     Raises:
@@ -74,26 +71,17 @@ def measure_torch(effort: ProbeLimits, seed: int, tell: Tell, place: Path | None
     """
     if find_spec("torch") is None:
         raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
-    import torch  # here: it takes a second, and may be missing
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)  # ranks share the cores
-    more: dict[str, Any] = {}
-    if place is not None:
-        plan = json.loads((place / PLAN).read_text("utf-8"))
-        more = {
-            "init_method": f"file://{place / STORE}",
-            "world_size": plan["ranks"],
-            "rank": int(os.environ[RANK]),
-        }
-    dist.init_process_group("gloo", **more)
+    world: Any = world_of("torch", 1800.0, place, ranks, gpus=False)  # torch's own time-out
     wire = Torch(None)  # gloo sleeps while it waits: one wire for both
     probe = Probe(
-        wire, wire, lambda x: torch.from_numpy(np.array(x)), lambda x: x.numpy(), effort.batches
+        wire,
+        wire,
+        lambda x: world.torch.from_numpy(np.array(x)),
+        lambda x: x.numpy(),
+        effort.batches,
     )
     found = survey(probe, effort, seed, tell, WireCaller(probe))
-    dist.barrier()
-    dist.destroy_process_group()
+    world.close()
     return found
 
 
@@ -103,7 +91,7 @@ def measure_threads(ranks: int, effort: ProbeLimits, seed: int, tell: Tell) -> F
 
     def main(wire: Threads) -> None:
         probe = Probe(wire, wire, np.copy, np.asarray, effort.batches)
-        told = tell if not wire.rank else _silent
+        told = tell if not wire.rank else lambda _: None
         one = survey(probe, effort, seed, told, WireCaller(probe))
         if one is not None:
             found.append(one)
@@ -112,8 +100,99 @@ def measure_threads(ranks: int, effort: ProbeLimits, seed: int, tell: Tell) -> F
     return found[0]
 
 
-def _silent(_: str) -> None:
-    """Only one rank tells."""
+ON_ONE_GPU = "ranks share a GPU: these are times of their turns on it, and say nothing of links"
+"""Remark on a machine that was measured so."""
+
+
+class TimedNccl(Nccl):
+    """NCCL, whose clock stands still until the stream is empty."""
+
+    def clock(self) -> float:
+        """Seconds, when all that was begun is done; sums that wait for company are launched."""
+        self.flush()
+        return super().clock()
+
+
+def probe_of(connection: Connection, effort: ProbeLimits) -> Probe:
+    """The probe of a rank, on its current GPU and stream. NCCL waits on the GPU: one transport
+    serves short and long waits."""
+    import cupy
+
+    wire = TimedNccl(connection, cupy.cuda.get_current_stream(), "float32")
+    return Probe(wire, wire, cupy.asarray, cupy.asnumpy, effort.batches)
+
+
+class NcclCaller(WireCaller):
+    """NCCL's own allreduce over a ring, by protocol.
+
+    A communicator reads protocol and algorithm from the environment when it is made.
+    """
+
+    protocols: Sequence[str] = tuple(map(str, Protocol))
+    one_channel = True
+
+    def ring(self, inside: Sequence[int], asked: CallTime) -> Callable[[], None]:
+        """Return the call of a communicator of these ranks."""
+        import cupy
+        from cupy.cuda import nccl
+
+        fresh = () if self.probe.rank else nccl.get_unique_id()  # the name of a communicator
+        name = self.probe.share([int(x) for x in fresh])
+        if self.probe.rank not in inside:
+            return lambda: None
+        most = {"NCCL_MAX_NCHANNELS": str(asked.channels)} if asked.channels else {}
+        with _environment(NCCL_PROTO=asked.protocol, NCCL_ALGO="Ring", **most):
+            comm = joined(len(inside), name, inside.index(self.probe.rank))
+        count = asked.bytes // 4
+        send, recv = (cupy.zeros(count, "float32") for _ in range(2))
+        wire: Any = self.probe.wire
+        stream, kind = wire.stream.ptr, nccl.NCCL_FLOAT32
+        ends = send.data.ptr, recv.data.ptr
+
+        def reduce(_: object = (send, recv)) -> None:
+            """The default keeps the arrays alive."""
+            comm.allReduce(*ends, count, kind, nccl.NCCL_SUM, stream)
+
+        return reduce
+
+    def empty(self) -> Callable[[], None]:
+        """Return the launch of a kernel that copies a number."""
+        import cupy
+
+        wire: Any = self.probe.wire
+        out, number = (cupy.zeros(1, "float32") for _ in range(2))
+
+        def launch() -> None:
+            wire.copy(out, number)
+            wire.flush()
+
+        return launch
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
+    """Run a rank that MPI started; return the findings on rank 0.
+
+    Raises:
+        Missing: as :func:`connected`.
+    """
+    probe = probe_of(connected(), effort)
+    if not shares_gpus():
+        return survey(probe, effort, seed, tell, NcclCaller(probe))
+    found = survey(probe, effort, seed, tell, None)
+    return found and replace(found, remarks=(ON_ONE_GPU, *found.remarks))
 
 
 def written(name: str, found: Findings, family: str = "") -> dict[str, Any]:
@@ -145,26 +224,15 @@ def written(name: str, found: Findings, family: str = "") -> dict[str, Any]:
     }
 
 
-def serve(on: str, place: str) -> None:
+def serve(on: str, plan: Any, folder: Path, tell: Tell) -> dict[str, Any] | None:
     """Run one of the ranks that :mod:`..launcher` started."""
-    folder = Path(place)
-    end_with_owner(folder)
-    plan = json.loads((folder / PLAN).read_text("utf-8"))
     effort, seed = ProbeLimits(**plan["effort"]), plan["seed"]
-
-    def tell(text: str) -> None:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-
-    if on == "mpi":
-        found = measure_mpi(effort, seed, tell)
-    elif on == "nccl":
-        found = measure_nccl(effort, seed, tell)
+    if on == "torch":
+        found = measure_torch(effort, seed, tell, folder, plan["ranks"])
     else:
-        found = measure_torch(effort, seed, tell, folder)
-    if found is not None:
-        leave(folder / FOUND, written(plan["name"], found, plan["family"]))
+        found = (measure_mpi if on == "mpi" else measure_nccl)(effort, seed, tell)
+    return None if found is None else written(plan["name"], found, plan["family"])
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2])
+    take_part(serve)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from scipy.cluster.hierarchy import average, fcluster
+from scipy.optimize import least_squares
+from scipy.spatial.distance import squareform
+from scipy.special import bdtrc
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Floats, Ints, distinct_values
+from weft.dsl.base.lazy_dataclass import dataclass
 
-from .calls import Caller, call_times
-from .contention import shared
-from .fit import link_classes
-from .locality import groups_of
-from .model import AlphaBeta, Echo, Findings, Flow, LinkClass, ProbeLimits
+from .calls import WireCaller, call_times
+from .model import AlphaBeta, Echo, Findings, Flow, LinkClass, ProbeLimits, Shared
+from .noise import ALIKE, MAD, Known, classes, pooled, standard_errors
 from .noise import spread as noise_of
 from .plan import SMALL, ContentionTrial, ladder, pairs, session_of, trial_sizes, trials
 from .probe import Probe, Tell, sweep_all
@@ -33,7 +36,7 @@ FOR_PAIRS = 0.6
 
 
 def survey(
-    probe: Probe, effort: ProbeLimits, seed: int, tell: Tell, caller: Caller | None = None
+    probe: Probe, effort: ProbeLimits, seed: int, tell: Tell, caller: WireCaller | None = None
 ) -> Findings | None:
     """Measure; what was found, on rank 0.
 
@@ -51,7 +54,8 @@ def survey(
     us = sweep_all(
         probe, pairs(probe.ranks, sizes), effort, begin + FOR_PAIRS * effort.seconds, seed, tell
     )
-    flows, us = _by_flow(us, probe.ranks, sizes)
+    flows = [e.flows[0] for s in pairs(probe.ranks, sizes) for e in s if e.bytes == sizes[0]]
+    us = us.reshape(len(us), len(flows), len(sizes))  # shape (sweeps, flows, sizes)
     classes: tuple[LinkClass, ...] = ()
     remark: str | None = None
     asked: list[ContentionTrial] = []
@@ -73,7 +77,10 @@ def survey(
     if probe.rank:
         return None
     alone, together = _slopes(asked, table, trial_sizes(largest))
-    overhead = _overhead(small, lines, probe.ranks)
+    # µs of a message of all at once beyond its α, if that counts: there and back, messages of all
+    # ranks pass through the machine one after the other.
+    usual = float(np.median([2 * line.alpha for line in lines.values()]))
+    overhead = (small - usual) / (2 * probe.ranks) if small > CROWDED * usual else 0.0
     found, remarks = shared(asked, alone, together, lines, crowded=overhead > 0)
     remarks += [remark] if remark else []
     noise = noise_of(np.log(np.maximum(us.reshape(len(us), -1), 1e-6)).T)
@@ -106,12 +113,6 @@ def _largest(probe: Probe, effort: ProbeLimits) -> int:
     return size
 
 
-def _by_flow(table: Floats, ranks: int, sizes: Sequence[int]) -> tuple[list[Flow], Floats]:
-    """Return the directions, and their times, shape (sweeps, flows, sizes)."""
-    flows = [e.flows[0] for s in pairs(ranks, sizes) for e in s if e.bytes == sizes[0]]
-    return flows, table.reshape(len(table), len(flows), len(sizes))
-
-
 def _slopes(
     asked: Sequence[ContentionTrial], table: Floats, sizes: tuple[int, int]
 ) -> tuple[Floats, Floats]:
@@ -138,10 +139,246 @@ def _crowd(probe: Probe) -> float:
     return float(np.max(rows, axis=1).min())  # the slowest of many ranks is often unlucky
 
 
-def _overhead(us: float, lines: Mapping[Flow, AlphaBeta], ranks: int) -> float:
-    """µs of a message of all at once beyond its α; 0 if that hardly counts.
+# --- lines through times --------------------------------------------------------------------------
 
-    There and back, ``ranks`` messages pass through the machine one after the other.
+
+LOSS_SCALE = 0.1
+"""Relative errors above this are outliers, and count by their size, not its square."""
+
+CERTAIN = 2.0
+"""A β of fewer standard errors cannot be told from 0."""
+
+
+def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tuple[LinkClass, ...]:
+    """Return the classes of directions by their smallest and by their largest messages.
+
+    ``us``: shape (sweeps, flows, sizes), of echoes that were alone.
     """
-    alone = float(np.median([2 * line.alpha for line in lines.values()]))
-    return (us - alone) / (2 * ranks) if us > CROWDED * alone else 0.0
+    # The mean over both directions: the smallest echoes are the same there and back.
+    first = np.log(np.maximum(us[:, :, 0], 1e-6))
+    place = {flow: i for i, flow in enumerate(flows)}
+    small = np.asarray((first + first[:, [place[flow[::-1]] for flow in flows]]) / 2).T
+    gain = np.maximum(us[:, :, -1] - us[:, :, 0], 0.02 * us[:, :, -1])
+    large = np.log(np.maximum(gain, 1e-6)).T
+    near = classes(small)
+    label = near * len(flows)
+    for name in distinct_values(near):
+        label[near == name] += classes(large[near == name])
+    medians = np.median(us, axis=0)
+    found = []
+    for name in distinct_values(label):
+        inside = np.flatnonzero(label == name).tolist()
+        line = line_of(np.tile(sizes, len(inside)), medians[inside].ravel())
+        found.append(LinkClass(tuple(flows[i] for i in inside), line))
+    return tuple(found)
+
+
+def line_of(sizes: Ints, us: Floats) -> AlphaBeta:
+    """Return the line of echoes that take ``us``.
+
+    An echo takes there and back: ``α + β·bytes`` one way, and an answer of one byte the other.
+    The two ways' α cannot be told apart without a common clock, so each is half their sum.
+    """
+    least, most = sizes.argmin(), sizes.argmax()
+    slope = (us[most] - us[least]) / max(1.0, float(sizes[most] - sizes[least]))
+    start = np.array([max(us[least], 1e-3), max(slope, us[most] / sizes[most] * 1e-2)])
+
+    def errors(x: Floats) -> Floats:
+        return np.asarray((x[0] * start[0] + x[1] * start[1] * sizes) / us - 1)
+
+    found = least_squares(
+        errors, np.ones(2), bounds=(0, np.inf), loss="soft_l1", f_scale=LOSS_SCALE
+    )
+    off = np.abs(errors(found.x))
+    deviation = max(MAD * float(np.median(off)), float(np.sqrt(np.mean(off**2))) / 2)
+    jacobian = np.asarray(found.jac)
+    covariance = np.linalg.pinv(jacobian.T @ jacobian) * deviation**2
+    alpha, beta = found.x * start
+    error = np.sqrt(np.diag(covariance)) * start
+    return AlphaBeta(
+        float(alpha) / 2,
+        max(float(beta), CERTAIN * float(error[1]), 1e-9),
+        float(error[0] / max(alpha, 1e-12)),
+        float(error[1] / max(beta, error[1], 1e-12)),
+        float(np.median(off)),
+        float(off.max()),
+    )
+
+
+# --- groups of near ranks -------------------------------------------------------------------------
+# As PLink finds them: Kandemir et al.'s trees from measured distances. The distance of two ranks is
+# what small and large messages between them take, by the lines of their classes; so distances that
+# were not told apart are equal. Average linkage makes a tree of it; where merging suddenly costs
+# much more than before, the tree is cut.
+
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def groups_of(
+    found: Mapping[Flow, AlphaBeta], ranks: int, largest: int
+) -> tuple[Groups, str | None]:
+    """The groups, that of rank 0 first, one if all are near; and what is not clear, in words.
+
+    All ranks of a group are nearer to each other than to any rank outside it.
+    """
+    whole = (tuple(range(ranks)),)
+    if ranks < 3:
+        return whole, None
+    distance = _distances(found, ranks, largest)
+    tree = average(squareform(distance))
+    heights = tree[:, 2]
+    enough = np.log1p(ALIKE) / 2
+    for cut in np.argsort(heights[:-1] - heights[1:], kind="stable").tolist():
+        if heights[cut + 1] - heights[cut] < enough:
+            break
+        label = fcluster(tree, (heights[cut] + heights[cut + 1]) / 2, "distance")
+        same = label[:, None] == label[None, :]
+        inside = distance[same & ~np.eye(ranks, dtype=bool)]
+        if inside.size and inside.max() < distance[~same].min() - enough / 2:
+            first = {int(name): rank for rank, name in reversed(list(enumerate(label)))}
+            names = sorted(first, key=first.__getitem__)
+            return tuple(tuple(np.flatnonzero(label == name).tolist()) for name in names), None
+    flat = float(np.ptp(distance[~np.eye(ranks, dtype=bool)])) < enough
+    return whole, None if flat else "links differ, but not so that ranks fall into groups"
+
+
+def _distances(found: Mapping[Flow, AlphaBeta], ranks: int, largest: int) -> Floats:
+    """Logarithms, so that a tree of them looks at ratios; 0 where nothing is nearer."""
+    distance = np.zeros((ranks, ranks))
+    for (a, b), line in found.items():
+        distance[a, b] = np.log(max(line.alpha, 1e-6) * line.us(largest)) / 2
+    distance = (distance + distance.T) / 2
+    least = distance[~np.eye(ranks, dtype=bool)].min()
+    distance -= least
+    np.fill_diagonal(distance, 0)
+    return np.asarray(np.maximum(distance, 0))
+
+
+# --- shared bandwidths ----------------------------------------------------------------------------
+# k flows that together take b µs for each byte of one of them get k/b bytes per µs. What is slower
+# together than the best of them alone shares something, unless something wider or narrower that is
+# known explains it: so of all that could be shared, the fewest are kept that explain every trial.
+
+
+SLOWED = 1.25
+"""Least slow-down of flows when together that shows that they share a resource."""
+
+
+OFTEN = 0.005
+"""The probability with which samples that only vary are all slower than they should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TrialGroup:
+    """Trials that are alike: µs per byte when together, and how many times that of one alone."""
+
+    trials: tuple[ContentionTrial, ...]
+    slope: Known
+    slowed: Known
+    certain: bool
+
+    @property
+    def flows(self) -> int:
+        return len(self.trials[0].flows)
+
+    @property
+    def rate(self) -> float:
+        return self.flows / self.slope.value
+
+    def members(self, trial: ContentionTrial) -> Iterator[tuple[str, frozenset[Flow]]]:
+        yield from trial.like or ((trial.name, trial.members),)
+
+
+def shared(
+    trials: Sequence[ContentionTrial],
+    alone: Floats,
+    together: Floats,
+    lines: dict[Flow, AlphaBeta],
+    *,
+    crowded: bool = False,
+) -> tuple[list[Shared], list[str]]:
+    """Return the resources that flows share, and texts on the cases that remained undecided.
+
+    ``crowded``: all ranks are in each other's way with small messages, so the whole is one of the
+    shared things, whatever else explains its bandwidth.
+
+    ``alone``, ``together``: µs per byte of each trial, shape (sweeps, trials).
+    """
+    candidates = list(_candidates(trials, np.log(alone).T, np.log(together).T))
+    whole = [c for c in candidates if crowded and c.trials[0].kind == "everybody"]
+    kept = [c for c in candidates if c.certain or c in whole]
+    remarks = [
+        f"{_name(c)}: {c.slowed.value:.1f} times slower together, which is within the noise"
+        for c in candidates
+        if c not in kept and c.slowed.value > SLOWED
+    ]
+    gone: list[_TrialGroup] = []
+    for one in reversed(tuple(kept)):  # wide before narrow: mixtures go first
+        rest = [c for c in kept if c is not one]
+        if one not in whole and all(_explained(trial, one, rest, lines) for trial in one.trials):
+            kept, gone = rest, [*gone, one]
+    if gone:
+        remarks.append(
+            f"{', '.join(map(_name, gone))}: slower together, as "
+            f"{', '.join(map(_name, kept))} explains"
+        )
+    found: dict[str, Shared] = {}
+    for c in kept:
+        for name, flows in (x for trial in c.trials for x in c.members(trial)):
+            found.setdefault(name, Shared(name, flows, c.rate, c.slope.error))
+    return list(found.values()), remarks
+
+
+def _candidates(
+    trials: Sequence[ContentionTrial], alone: Floats, together: Floats
+) -> Iterator[_TrialGroup]:
+    """Yield candidates by kind and number of flows, and within these by classes of like values."""
+    kinds: dict[tuple[str, int], list[int]] = {}
+    for i, trial in enumerate(trials):
+        kinds.setdefault((trial.kind, len(trial.flows)), []).append(i)
+    slower = together - alone
+    usual = float(np.median(standard_errors(slower))) if len(slower) else 0.0
+    for rows in kinds.values():
+        label = classes(together[rows], SLOWED - 1)
+        for name in distinct_values(label):
+            some = [rows[i] for i in np.flatnonzero(label == name)]
+            slowed = pooled(slower[some]).at_least(usual / np.sqrt(len(some)))
+            certain = _certain(slower[some], slowed)
+            yield _TrialGroup(
+                tuple(trials[i] for i in some), pooled(together[some]), slowed, certain
+            )
+
+
+def _certain(slower: Floats, slowed: Known) -> bool:
+    """Return True if most samples are slower, and significantly by their size or their number."""
+    least = np.log(SLOWED) / 2
+    if slowed.value < SLOWED or np.quantile(slower, 0.2) < least:
+        return False
+    # Of fair coins as many as samples, so many or more fall like this: the test of signs.
+    often = bdtrc(int((slower > least).sum()) - 1, slower.size, 0.5)
+    return slowed.above(least, slower.shape[1]) or bool(often < OFTEN)
+
+
+def _explained(
+    trial: ContentionTrial,
+    one: _TrialGroup,
+    rest: Sequence[_TrialGroup],
+    lines: dict[Flow, AlphaBeta],
+) -> bool:
+    """Return True if the other candidates alone explain the slowness of a trial."""
+    slope = max(lines[flow].beta for flow in trial.flows)
+    for other in rest:
+        for something in other.trials:
+            for _, flows in other.members(something):
+                slope = max(slope, sum(f in flows for f in trial.flows) / other.rate)
+    return slope * SLOWED > one.slope.value
+
+
+def _name(c: _TrialGroup) -> str:
+    first = c.trials[0]
+    if first.like:
+        return (
+            f"the two directions of {len(first.like)} pairs" if len(first.like) > 1 else first.name
+        )
+    return first.name if len(c.trials) == 1 else f"{first.kind} ({len(c.trials)})"

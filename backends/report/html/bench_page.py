@@ -22,7 +22,15 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
     """
     measured = "on" in data
     try:
-        lines = _measured(data) if measured else _simulated(data)
+        if measured:
+            lines = _measured(data)
+        else:
+            points = [(x["bytes"], float(x["us"])) for x in data["sizes"]]
+            least = [
+                (x["bytes"], x["us"] * x["of_bound"]) for x in data["sizes"] if x.get("of_bound")
+            ]
+            lines = [Series("predicted", points, "this")]
+            lines += [Series("lower bound", least, "bound")] if least else []
         rows = [_row(one) for one in data["sizes"]]
     except (KeyError, TypeError, ValueError):
         raise BadFile(
@@ -50,7 +58,10 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
     charts = [over_size("Time over message size", lines)]
     if bound is None and len(lines) > 1:
         charts.append(_against_best(lines))
-    names = ["plan", what, *(["least"] if measured else []), "algbw", "busbw", *_more(data)]
+    first = data["sizes"][0]
+    more = ["of bound"] if "of_bound" in first else []
+    more += ["predicted", "error"] if "predicted_us" in first else []
+    names = ["plan", what, *(["least"] if measured else []), "algbw", "busbw", *more]
     section = charts_section("sizes", f"Time over size, {what}", charts, names, rows)
     kind = "benchmark" if measured else "simulation"
     title = f"{data.get('collective', 'collective')} on {data.get('ranks', '?')} ranks, {what}"
@@ -70,12 +81,6 @@ def _measured(data: Mapping[str, Any]) -> list[Series]:
         if told:
             lines.append(Series(f"{name}, predicted", told))
     return lines
-
-
-def _simulated(data: Mapping[str, Any]) -> list[Series]:
-    lines = [Series("predicted", [(x["bytes"], float(x["us"])) for x in data["sizes"]], "this")]
-    bound = [(x["bytes"], x["us"] * x["of_bound"]) for x in data["sizes"] if x.get("of_bound")]
-    return [*lines, Series("lower bound", bound, "bound")] if bound else lines
 
 
 def _against_best(lines: list[Series]) -> dict[str, Any]:
@@ -104,14 +109,6 @@ def _tiles(data: Mapping[str, Any], what: str) -> list[Facts]:
             )
         )
     return found
-
-
-def _more(data: Mapping[str, Any]) -> list[str]:
-    first = data["sizes"][0]
-    return [
-        *(["of bound"] if "of_bound" in first else []),
-        *(["predicted", "error"] if "predicted_us" in first else []),
-    ]
 
 
 def _row(one: Mapping[str, Any]) -> list[str]:
@@ -173,14 +170,12 @@ def _section(kind: str, sizes: Sequence[Mapping[str, Any]]) -> Facts:
         over_size("Predicted ÷ measured", left, unit="times measured", log=False),
     ]
     names = ("measured", "defaults", "fitted", "error", "what runs")
-    rows = [_calibrated_row(one) for one in sizes]
+    rows = []
+    for one in sizes:
+        times = [microseconds(float(one[key])) for key in ("us", "default_us", "predicted_us")]
+        error = "" if one["apart"] else f"{100 * one['error']:+.0f} %"
+        rows.append([byte_words(one["bytes"]), *times, error, one["apart"] or one["how"]])
     return charts_section(kind, f"{kind}: measured and predicted", charts, names, rows)
-
-
-def _calibrated_row(one: Mapping[str, Any]) -> list[str]:
-    times = [microseconds(float(one[key])) for key in ("us", "default_us", "predicted_us")]
-    error = "" if one["apart"] else f"{100 * one['error']:+.0f} %"
-    return [byte_words(one["bytes"]), *times, error, one["apart"] or one["how"]]
 
 
 # --- a search: best schedule and proven bound over its effort, from its log -----------------------

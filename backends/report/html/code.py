@@ -52,20 +52,14 @@ def chunks_moved(program: Program) -> list[Labels]:
             way = ways[block.recv if block.recv is not None else -1, rank, block.channel]
             got = way.popleft() if way else ()
         if one.op.reads_src:
-            got = _either(got, memory.read(rank, one.src, one.count))
+            read = memory.read(rank, one.src, one.count)  # of a sum, the chunk of either part
+            got = tuple(a if a != NOTHING else b for a, b in zip(got, read, strict=False)) or read
         if one.op.writes_dst:
             memory.write(rank, one.dst, got)
         if one.op.sends and block.send is not None:
             ways[rank, block.send, block.channel].append(got)
         moved[i] = tuple(sorted({x // pieces for x in got if x != NOTHING}))
     return moved
-
-
-def _either(one: Labels, other: Labels) -> Labels:
-    """Return the chunks of a sum of two: the same chunk, where one of them is known."""
-    if not one:
-        return other
-    return tuple(a if a != NOTHING else b for a, b in zip(one, other, strict=False))
 
 
 class _SlotContents:

@@ -17,7 +17,7 @@ from weft.dsl.nouns.schedule import Schedule, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
 
-from ...deploy.guide import TAKES, Guide, guide
+from ...deploy.guide import TAKES, guide
 from ...deploy.launchers import PLACE as FOLDER
 from ...deploy.launchers import assigned
 from ...tune.library_model import library_choice, library_model, library_runtime
@@ -87,7 +87,9 @@ def library_page(
     for number, tuned in enumerate(library.tuned):
         sections += [
             _plans(tuned, number, at),
-            _curves(tuned, number),
+            charts_section(
+                f"sizes{number}", f"{tuned.name}: time over size", size_charts(*_series(tuned))
+            ),
             _gains(tuned, number),
             _changes(tuned, number),
             _candidates(tuned, number),
@@ -266,13 +268,6 @@ def _line(name: str, grid: Sequence[int], times: Sequence[float | None]) -> Seri
     return Series(name, [(n, u) for n, u in zip(grid, times, strict=True) if u is not None])
 
 
-def _curves(one: Tuned, number: int) -> Facts:
-    lines, bound = _series(one)
-    return charts_section(
-        f"sizes{number}", f"{one.name}: time over size", size_charts(lines, bound)
-    )
-
-
 def _gains(one: Tuned, number: int) -> Facts:
     """Return what the plans gain over the runtime's own programs, where these are known, and over
     the best baseline."""
@@ -391,7 +386,16 @@ def deploy_section(library: Library) -> Facts:
         f"{one.loader.name}: {one.loader.title}\n  {TAKES[one.loader.format]}; {one.words}"
         for one in found.runtimes
     ]
-    parts = [("Which runtime", "\n".join(rows)), *_parts(found)]
+    parts = [("Which runtime", "\n".join(rows))]
+    if found.settings is not None:
+        debug = " ".join(assigned(*one) for one in found.settings.loader.debug)
+        parts += [
+            ("Settings", "\n".join(assigned(*one) for one in found.variables)),
+            ("Start with mpirun", found.launch["mpirun"]),
+            ("Was it used?", "\n".join([f"With {debug}:", *found.proof])),
+        ]
+    if found.settings is not None and found.tests:
+        parts.append(("Before, after, and the proof", "\n".join(found.tests.values())))
     notes = [
         f"{FOLDER} is the path of this folder, where all hosts see it; weft deploy FOLDER prints "
         "these lines with it, for mpirun, Slurm, torchrun and Kubernetes",
@@ -405,20 +409,6 @@ def deploy_section(library: Library) -> Facts:
         "parts": [{"title": title, "text": text} for title, text in parts],
         "notes": [f"{note[:1].upper()}{note[1:]}." for note in notes],
     }
-
-
-def _parts(found: Guide) -> list[tuple[str, str]]:
-    if found.settings is None:
-        return []
-    debug = " ".join(assigned(*one) for one in found.settings.loader.debug)
-    told = [
-        ("Settings", "\n".join(assigned(*one) for one in found.variables)),
-        ("Start with mpirun", found.launch["mpirun"]),
-        ("Was it used?", "\n".join([f"With {debug}:", *found.proof])),
-    ]
-    if found.tests:
-        told.append(("Before, after, and the proof", "\n".join(found.tests.values())))
-    return told
 
 
 REPORT = "report.html"

@@ -219,7 +219,8 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
     moved = chunks_moved(p)
     sets: dict[tuple[int, ...], int] = {}
     which = [sets.setdefault(one, len(sets)) for one in moved]
-    kinds = [_kind(str(x.op.value)) for x in p.instrs]
+    ops = [str(x.op.value) for x in p.instrs]
+    kinds = [7 if op in ("cpy", "re", "nop") else 6 if "s" in op else 0 for op in ops]
     span = float(level.max(initial=0)) + 1
     number = np.arange(p.instructions)
     bars = Bars(p.block, level, np.full(p.instructions, 0.86), number, np.array(kinds, np.int64))
@@ -257,13 +258,6 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
         "loads": None,
         "spent": None,
     }, []
-
-
-def _kind(op: str) -> int:
-    """Return the colour class of an instruction: sends, only receives, or works locally."""
-    if op in ("cpy", "re", "nop"):
-        return 7
-    return 6 if "s" in op else 0
 
 
 FIRST_ACTIVITY = 2
@@ -318,7 +312,8 @@ def program_lanes(
     """Return charts of thread blocks (and of links), and their table of items, which is number
     ``of``."""
     span, found = run.time_us, []
-    number = _in_time(run)
+    number = np.empty(len(run), np.int64)  # of each operation as an item: in order of start times
+    number[np.argsort(run.reached_us, kind="stable")] = np.arange(len(run))
     if links:
         found.append(
             lane(
@@ -353,13 +348,6 @@ def program_lanes(
     ]
     found.append(lane("Thread blocks", "blocks", rows, bars, span, most))
     return [{**one, "of": of} for one in found], _items(run, number, model)
-
-
-def _in_time(run: ProgramTimeline) -> Ints:
-    """Return the number of each operation as an item: in order of start times."""
-    number = np.empty(len(run), np.int64)
-    number[np.argsort(run.reached_us, kind="stable")] = np.arange(len(run))
-    return number
 
 
 def _link_rows(run: ProgramTimeline) -> list[LaneRow]:

@@ -12,7 +12,7 @@ from weft.dsl.base.tables import count
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.explain.critical import Binding, gap_words
 from weft.synth.fabric.fabric import fabric_of
-from weft.synth.time.movements import movements_of
+from weft.synth.time.moves import movements_of
 from weft.synth.time.timeline import timeline
 
 from .code import FEW_NAMED, MOST_NAMED, chunk_names

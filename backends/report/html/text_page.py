@@ -29,11 +29,19 @@ MOST_KINDS = 12
 def topology_page(topology: Topology, text: str, name: str) -> Facts:
     """Return the page of a machine: drawing and facts."""
     machine = {"id": "machine", "title": "The machine", "part": "machine"}
+    kinds = Counter(
+        (topology.nodes[x.src].kind, topology.nodes[x.dst].kind, x.bandwidth)
+        for x in topology.links
+    )
+    links = [
+        (f"{a} → {b}", f"{number} of {figure(float(width))} GB/s")
+        for (a, b, width), number in kinds.items()
+    ]
     return sheet(
         "topology",
         topology.name,
         [
-            head([("file", name), *_links(topology)], machine_tiles(topology)),
+            head([("file", name), *links[:MOST_KINDS]], machine_tiles(topology)),
             machine,
             bounds_section(topology),
             listing_section(_parts(text), "In full"),
@@ -49,17 +57,6 @@ def text_page(kind: str, title: str, text: str, name: str) -> Facts:
     return sheet(
         kind, title, [head([("file", name)]), facts and {**facts, "open": True}], subtitle=name
     )
-
-
-def _links(topology: Topology) -> list[tuple[str, str]]:
-    kinds = Counter(
-        (topology.nodes[x.src].kind, topology.nodes[x.dst].kind, x.bandwidth)
-        for x in topology.links
-    )
-    return [
-        (f"{a} → {b}", f"{number} of {figure(float(width))} GB/s")
-        for (a, b, width), number in kinds.items()
-    ][:MOST_KINDS]
 
 
 def _parts(text: str) -> Facts:

@@ -25,10 +25,10 @@ from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
+from ...bounds.steps.demands import classes_under
 from ...judge.casts import cast_problems
 from ...steiner.graph import Arcs, SteinerGraph
 from ...steiner.switch_trees import SwitchRoutes
-from .demands import classes_under
 
 KINDS = (Kind.ALLGATHER, Kind.BROADCAST)
 """Copying collectives in which every rank takes part in every chunk: turned round, each of them

@@ -22,10 +22,16 @@ from ...base.conflict import smallest_conflict
 from ...base.engine import Budget, Observer, Outcome, Status
 from ...base.meter import Meter
 from ...bounds import bounds
+from ...bounds.steps.demands import (
+    demand_image,
+    demands,
+    find_orbits,
+    reach,
+)
 from ...frontier.objective import meets_bound
+from ...reductions.allreduce import takes_sum
 from . import paper, realize
 from .casts import offer_images, offers_for
-from .demands import demand_image, demands, find_orbits, reach
 from .effort import ExactEffort
 from .frontier import (
     Frontier,
@@ -49,7 +55,6 @@ from .instance import (
     unused_links,
     with_symmetry,
 )
-from .sums import takes_sum
 from .sums_search import search_sums
 
 

@@ -24,12 +24,12 @@ from weft.dsl.nouns.topology import Topology
 
 from ...base.engine import Certificate, Point
 from ...base.meter import STEPS, Meter
+from ...bounds.steps.demands import CopyDemand, DemandOrbits, HopDistances
+from ...bounds.steps.flow_bound import FlowBound, flow_bound
 from ...judge.prune import prune
 from ..classic.schedule import rounds_of
 from . import realize as cp_sat
-from .demands import CopyDemand, DemandOrbits, HopDistances
 from .effort import ExactEffort
-from .flow_bound import FlowBound, flow_bound
 from .instance import ExactQuestion, ExactRun, Space
 from .realize import Realization, SolverVerdict
 

@@ -37,11 +37,11 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry import symmetry
 
 from ...base.engine import Observer
+from ...bounds.steps.demands import CopyDemand, HopDistances, classes_under
 from ...fabric.allowed import chunk_images, hop_lengths, passing
 from ...judge.allowed_pairs import off_relays
 from ...judge.paths import longest_paths
 from .casts import CastOffer, CastSpace, cast_space, invariant_casts
-from .demands import CopyDemand, HopDistances, classes_under
 from .effort import EXACT_EFFORT, ExactEffort
 
 

@@ -33,21 +33,19 @@ from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.casts import PUSHED, Cast
-from weft.dsl.nouns.collective import Collective, Kind, make
+from weft.dsl.nouns.collective import Kind, make
 from weft.dsl.nouns.hops import find_hops
-from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
 from ...base.meter import Meter
+from ...bounds.steps.demands import CopyDemand, HopDistances, reach
+from ...bounds.steps.flow_bound import FlowBound, readable
 from ...judge.casts import cast_problems
 from ...lp.certified import LinearProgram, certified_minimum
 from ...steiner.switch_trees import NodeTree, SwitchRoutes
 from .casts import CastOffer, CastSpace, cast_space, copies_on, offer_images, offers_of
-from .demands import CopyDemand, HopDistances, reach
-from .effort import EXACT_EFFORT
-from .flow_bound import FlowBound, readable
 from .instance import Space, build_space
 
 
@@ -90,23 +88,6 @@ class SumSpace(Space):
     def conclusive(self) -> bool:
         """An allreduce may also sum a chunk at several places: NO proves nothing about it."""
         return False
-
-
-def takes_sum(problem: Problem, most_ranks: int = EXACT_EFFORT.sum_ranks) -> bool:
-    """Return True for an allreduce called custom (:func:`as_sum`) where switches copy and sum."""
-    topology, collective = problem.topology, problem.collective
-    if problem.sketch is not None or topology.ranks > most_ranks:
-        return False
-    if collective.kind is not Kind.CUSTOM or collective.chunks != 1 or not collective.combining:
-        return False
-    able = any(node.multicast for node in topology.nodes)
-    able = able and any(node.reduces for node in topology.nodes)
-    return able and collective == as_sum(collective.ranks)
-
-
-def as_sum(ranks: int) -> Collective:
-    """Return the allreduce as a collective of its own: a sum at all ranks, not two halves."""
-    return replace(make(Kind.ALLREDUCE, ranks), kind=Kind.CUSTOM, name="allreduce")
 
 
 @kept(most=4)

@@ -36,6 +36,7 @@ from ...bounds.distance import Lengths
 from ...bounds.flow import priced
 from ...fabric.fabric import fabric_of
 from ...fabric.occupancy import us_per_byte
+from ...frontier.objective import point_of
 from ...lp.certified import common_denominator
 from ...time.schedule_time import simulate
 from ..packing.order.order_search import OrderLimits, Planned, quickest
@@ -47,7 +48,7 @@ from ..packing.paths.paths import pack_paths
 from ..packing.paths.route import PathJob, Routing, Split, get_ready
 from ..packing.trees.demands import PairDemand, moves_pairs, pairs_of, symmetric
 from ..packing.trees.model import Packing
-from ..sketched.engine import Sketched, point_of
+from ..sketched.engine import Sketched
 from .copies import Copied, solve_copies
 from .effort import FLOW_EFFORT, FlowEffort
 

@@ -96,20 +96,12 @@ class StreamCheck:
             self._problem = "a block's columns do not fit together"
             return False
         place, wrong = replay_block(
-            block.ticks,
-            block.counts,
-            block.hop,
-            block.chunk,
+            (block.ticks, block.counts, block.hop, block.chunk),
             self._links,
             self._into,
             self._resources,
-            self._free,
-            self._held,
-            self._due,
-            self._queue,
-            self._head,
+            (self._free, self._held, self._due, self._queue, self._head, self._last),
             self.chunks,
-            self._last,
         )
         if wrong:
             at = f"transfer {self._transfers + place} (link {block.hop[place]}, chunk "

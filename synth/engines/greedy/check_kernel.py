@@ -46,27 +46,22 @@ def has(bits: Array, rank: int, chunk: Number) -> Any:
 
 @compiled
 def replay_block(
-    ticks: Array,
-    counts: Array,
-    hop: Array,
-    chunk: Array,
+    block: tuple[Array, Array, Array, Array],
     links: Array,
     into: tuple[Array, Array],
     resources: tuple[Array, Array, Array],
-    free: Array,
-    held: Array,
-    due: Array,
-    queue: Array,
-    head: Array,
+    state: tuple[Array, ...],
     chunks: int,
-    last: Array,
 ) -> tuple[int, int]:
     """Replay the transfers of a block: (which one is wrong, what is wrong with it) or (-1, 0).
 
-    ``links``: source, destination, ticks until arrival. ``resources``: those that each link
-    occupies, and for how long. ``due``: what each rank has or will get. ``last``: latest start,
-    latest arrival.
+    ``block``: as :class:`~.plan.TransferBlock`. ``links``: source, destination, ticks to arrival.
+    ``resources``: those that each link occupies, and for how long. ``state``: when resources are
+    free, what each rank holds, what it has or will get, queue and head of each link, latest start
+    and latest arrival.
     """
+    ticks, counts, hop, chunk = block
+    free, held, due, queue, head, last = state
     i, depth, latest = 0, queue.shape[1], last[1]
     for step in range(len(ticks)):
         now = ticks[step]

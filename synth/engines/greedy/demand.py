@@ -81,10 +81,7 @@ class Tables:
 
 def tables(demand: ChunkDemand, seed: int) -> Tables:
     """The bits of a demand, shuffled by a seed."""
-    words = (demand.chunks + 63) // 64
-    bit_of = np.random.default_rng(seed).permutation(demand.chunks)
-    chunk_of = np.empty(demand.chunks, np.int32)
-    chunk_of[bit_of] = np.arange(demand.chunks, dtype=np.int32)
+    words, bit_of, chunk_of = _shuffled(demand.chunks, seed)
     have = _bits(demand.ranks, words, demand.held_by, bit_of[demand.held])
     promised = ~_bits(demand.ranks, words, demand.wanted_by, bit_of[demand.wanted])
     count = np.zeros(words * 64, np.int64)
@@ -99,10 +96,7 @@ def allgather_tables(ranks: int, pieces: int, seed: int) -> Tables:
     Chunk ``r * pieces + k`` is piece k of rank r. Memory: two bits per rank and chunk.
     """
     chunks = ranks * pieces
-    words = (chunks + 63) // 64
-    bit_of = np.random.default_rng(seed).permutation(chunks)
-    chunk_of = np.empty(chunks, np.int32)
-    chunk_of[bit_of] = np.arange(chunks, dtype=np.int32)
+    words, bit_of, chunk_of = _shuffled(chunks, seed)
     have = _bits(ranks, words, np.arange(chunks) // pieces, bit_of)
     promised = have.copy()
     if chunks % 64:
@@ -110,6 +104,14 @@ def allgather_tables(ranks: int, pieces: int, seed: int) -> Tables:
     count = np.ones(words * 64, np.int64)
     missing = np.full(ranks, chunks - pieces, np.int64)
     return Tables(have, promised, missing, count, chunk_of)
+
+
+def _shuffled(chunks: int, seed: int) -> tuple[int, Ints, Ints32]:
+    """Return words for the chunks, the bit of each, and the chunk of each bit."""
+    bit_of = np.random.default_rng(seed).permutation(chunks)
+    chunk_of = np.empty(chunks, np.int32)
+    chunk_of[bit_of] = np.arange(chunks, dtype=np.int32)
+    return (chunks + 63) // 64, bit_of, chunk_of
 
 
 def _bits(ranks: int, words: int, rows: Ints, bits: Ints) -> Words:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
@@ -18,15 +19,13 @@ from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.hop_table import HopTable, hop_table_of
-from ...fabric.occupancy import rounds_per_chunk
-from ...frontier.objective import pareto
+from ...frontier.objective import pareto, point_of
 from .demand import ChunkDemand, demand_of, refusal
 from .effort import GreedyEffort
-from .joint import joint_plans
-from .lists import plans, tree_jobs
+from .lists import TransferJobs, jobs_of, plans
 from .matching import attempts
 from .plan import TransferPlan, schedule_of
-from .routes import ChunkEnds, grow_trees
+from .routes import ChunkEnds, Trees, both_ways, grow_trees, with_reversed_copy
 
 GIB = 1 << 30
 
@@ -116,14 +115,12 @@ def _joint(collective: Collective) -> bool:
 
 
 def _transfers(collective: Collective) -> int:
-    """Estimate the number of transfers: one per (rank, chunk) that is wanted."""
     if _joint(collective):
         return 2 * (collective.ranks - 1) * collective.chunks
     return len(collective.post)
 
 
 def _size(problem: Problem, effort: GreedyEffort) -> int:
-    """The message size in bytes that plans are made and judged for."""
     if problem.bytes is not None:
         return problem.bytes
     if problem.objective is Objective.LATENCY:
@@ -156,9 +153,12 @@ class _PlanSearch:
             self.engine.require_memory(transfers)
             few = transfers <= effort.most_transfers
             goal = least * (effort.enough if few else effort.enough_of_many)
-            cut = _ChunkedProblem.of(self.problem, pieces, effort)
-            for seed in range(self.engine.seeds):
-                for plan in cut.plans_of_seed(self.budget.seed + seed, meter):
+            collective = self.problem.collective.split(pieces)
+            chunk = Fraction(_size(self.problem, effort), collective.message_chunks)
+            machine = hop_table_of(self.problem.topology, chunk)
+            demand = None if _joint(collective) else demand_of(collective)
+            for seed in range(self.budget.seed, self.budget.seed + self.engine.seeds):
+                for plan in self._plans(machine, collective, demand, seed, meter):
                     meter.spend(STEPS_PER_TRANSFER * transfers)
                     kept = self.best.setdefault(pieces, plan)
                     if plan.time_us < kept.time_us:
@@ -168,6 +168,30 @@ class _PlanSearch:
                     if meter.over():
                         self.said.append("stopped before everything was tried")
                         return
+
+    def _plans(
+        self,
+        machine: HopTable,
+        collective: Collective,
+        demand: ChunkDemand | None,
+        seed: int,
+        meter: Meter,
+    ) -> Iterator[TransferPlan]:
+        """Yield the plans of one seed; no ``demand``: of an allreduce."""
+        effort = self.engine.effort
+        if demand is None:
+            for deep in effort.depths:
+                trees = min(collective.chunks, effort.joint_trees)
+                legs = _legs(machine, trees, seed, effort, meter, deep)
+                if legs is not None:
+                    jobs = _jobs(machine, legs, collective.chunks)
+                    yield from plans(machine, jobs, seed, effort)
+            return
+        if demand.everywhere:
+            for attempt in attempts(machine, demand, seed, effort.compared):
+                yield attempt()
+        if not demand.everywhere or len(collective.roots) == 1:
+            yield from _tree_plans(machine, demand, seed, effort, meter)
 
     def _cuts(self) -> Iterator[int]:
         if self.engine.chunks:
@@ -182,7 +206,6 @@ class _PlanSearch:
                 yield pieces
 
     def _slower(self) -> bool:
-        """Return True if the last chunk count was clearly slower: finer ones will be, too."""
         times = [plan.time_us for plan in self.best.values()]
         return bool(times) and times[-1] > self.engine.effort.slower * min(times)
 
@@ -200,51 +223,9 @@ class _PlanSearch:
         pieces = next(k for k, v in self.best.items() if v is plan)
         schedule = schedule_of(plan, self.problem.topology, self.problem.collective.split(pieces))
         assert self.bound is not None, "run comes first"
-        rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
-        point = Point(
-            schedule,
-            schedule.steps,
-            0,
-            schedule.collective.factor,
-            limit,
-            self.bound.certificate,
-            step_optimal=schedule.steps == self.bound.steps,
-            bandwidth_optimal=rate == limit,
-            rate=rate,
-        )
+        point = point_of(schedule, self.bound)
         self.observer.incumbent(point)
         return point
-
-
-@dataclass(frozen=True, slots=True)
-class _ChunkedProblem:
-    """The problem with every unit cut into pieces: its machine, and ways to plan it."""
-
-    collective: Collective
-    machine: HopTable
-    demand: ChunkDemand | None
-    effort: GreedyEffort
-
-    @staticmethod
-    def of(problem: Problem, pieces: int, effort: GreedyEffort) -> _ChunkedProblem:
-        """Return the tables for one chunk count."""
-        collective = problem.collective.split(pieces)
-        chunk = Fraction(_size(problem, effort), collective.message_chunks)
-        machine = hop_table_of(problem.topology, chunk)
-        demand = None if _joint(collective) else demand_of(collective)
-        return _ChunkedProblem(collective, machine, demand, effort)
-
-    def plans_of_seed(self, seed: int, meter: Meter) -> Iterator[TransferPlan]:
-        """Yield the plans of one seed."""
-        if self.demand is None:
-            chunks = self.collective.chunks
-            yield from joint_plans(self.machine, chunks, seed, self.effort, meter)
-            return
-        if self.demand.everywhere:
-            for attempt in attempts(self.machine, self.demand, seed, self.effort.compared):
-                yield attempt()
-        if not self.demand.everywhere or len(self.collective.roots) == 1:
-            yield from _tree_plans(self.machine, self.demand, seed, self.effort, meter)
 
 
 def _tree_plans(
@@ -271,4 +252,66 @@ def _tree_plans(
         none = np.zeros(0, np.int64)
         yield TransferPlan(machine, none, none, none)
         return
-    yield from plans(machine, tree_jobs(machine, trees), seed, effort)
+    legs: Legs = [([], hops.tolist()) for hops in _of(trees)]
+    yield from plans(machine, _jobs(machine, legs, len(legs)), seed, effort)
+
+
+Legs = list[tuple[list[int], list[int]]]
+
+
+def _legs(
+    machine: HopTable, trees: int, seed: int, effort: GreedyEffort, meter: Meter, deep: float
+) -> Legs | None:
+    """For each tree the hops of the reduction, leaves first, and of the broadcast, root first."""
+    # All ranks in turn, in seeded random order.
+    roots = np.resize(np.random.default_rng(seed).permutation(machine.ranks), trees)
+    roots, everybody = roots.astype(np.int64), np.arange(machine.ranks)
+    pair = both_ways(machine)
+    if pair is not None:
+        wide, back = pair
+        holders = ChunkEnds.of(np.arange(trees), roots, trees)
+        every = np.repeat(np.arange(trees), len(everybody)), np.tile(everybody, trees)
+        wanters = ChunkEnds.of(*every, trees)
+        grown = grow_trees(wide, holders, wanters, seed, effort=effort, meter=meter, deep=deep)
+        return None if grown is None else [(back[h[::-1]].tolist(), h.tolist()) for h in _of(grown)]
+    n, h = machine.ranks, machine.hops
+    holders = ChunkEnds.of(np.arange(2 * trees), np.concatenate([roots, roots + n]), 2 * trees)
+    wanters = ChunkEnds.of(
+        np.repeat(np.arange(2 * trees), n),
+        np.concatenate([np.tile(everybody, trees), np.tile(everybody + n, trees)]),
+        2 * trees,
+    )
+    grown = grow_trees(
+        with_reversed_copy(machine), holders, wanters, seed, effort=effort, meter=meter, deep=deep
+    )
+    if grown is None:
+        return None
+    both = _of(grown)
+    return [
+        ((up[::-1] - h).tolist(), down.tolist())
+        for down, up in zip(both[:trees], both[trees:], strict=True)
+    ]
+
+
+def _of(trees: Trees) -> list[Ints]:
+    return [trees.hops[c, :n] for c, n in enumerate(trees.length.tolist())]
+
+
+def _jobs(machine: HopTable, legs: Legs, pieces: int) -> TransferJobs:
+    """The hops of all chunks: into a rank's sum before out of it, the sum before the copies."""
+    src, dst = machine.src.tolist(), machine.dst.tolist()
+    hop: list[int] = []
+    chunk: list[int] = []
+    reduce: list[bool] = []
+    needs: list[tuple[int, int]] = []
+    for c in range(pieces):
+        up, down = legs[c % len(legs)]
+        came: dict[int, list[int]] = {}
+        for adds, tree in ((True, up), (False, down)):
+            for h in tree:
+                needs += [(before, len(hop)) for before in came.get(src[h], ())]
+                came.setdefault(dst[h], []).append(len(hop))
+                hop.append(h)
+                chunk.append(c)
+                reduce.append(adds)
+    return jobs_of(machine, hop, chunk, reduce, needs)

@@ -16,7 +16,6 @@ from ...time.queue_kernel import CLIENT_COLUMNS, HEADS_AT, KEY, memory_of
 from . import lists_kernel
 from .effort import GreedyEffort
 from .plan import TransferPlan
-from .routes import Trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,24 +30,6 @@ class TransferJobs:
     reduce: Bools
     needs: Ints
     tail: Ints
-
-
-def tree_jobs(machine: HopTable, trees: Trees) -> TransferJobs:
-    """Each tree's hops, from its holders to its leaves."""
-    hops = [trees.hops[c, :n].tolist() for c, n in enumerate(trees.length.tolist())]
-    src, dst = machine.src.tolist(), machine.dst.tolist()
-    chunk: list[int] = []
-    hop: list[int] = []
-    needs: list[tuple[int, int]] = []
-    for c, tree in enumerate(hops):
-        brought: dict[int, int] = {}
-        for h in tree:
-            if src[h] in brought:
-                needs.append((brought[src[h]], len(hop)))
-            brought[dst[h]] = len(hop)
-            chunk.append(c)
-            hop.append(h)
-    return jobs_of(machine, hop, chunk, [False] * len(hop), needs)
 
 
 def jobs_of(
@@ -105,7 +86,8 @@ def _justify(queues: Queues, order: Ints, effort: GreedyEffort) -> Ints:
     start, end = queues.serve(order)
     best, least, idle = start, end, 0
     for _ in range(effort.turns):
-        back, _ = queues.serve_back(np.argsort(-(start + queues.arrives), kind="stable"))
+        order = np.argsort(-(start + queues.arrives), kind="stable")
+        back, _ = queues.serve(order, queues.back)  # time reversed, jobs after their dependents
         start, end = queues.serve(np.argsort(-(back + queues.arrives), kind="stable"))
         idle += 1
         if end < least:
@@ -138,16 +120,9 @@ class Queues:
         arrives = machine.arrives[jobs.hop]
         return Queues(machine, jobs.hop, arrives, chain(before, then), chain(then, before))
 
-    def serve(self, order: Ints) -> tuple[Ints, int]:
+    def serve(self, order: Ints, chain: tuple[Ints, Ints, Ints] | None = None) -> tuple[Ints, int]:
         """Start of every job, and the last arrival, if of several that are ready the first of an
-        order goes first."""
-        return self._serve(order, self.forth)
-
-    def serve_back(self, order: Ints) -> tuple[Ints, int]:
-        """Schedule with time reversed, jobs after their dependents; as :meth:`serve`."""
-        return self._serve(order, self.back)
-
-    def _serve(self, order: Ints, chain: tuple[Ints, Ints, Ints]) -> tuple[Ints, int]:
+        order goes first; by default forwards."""
         m, start = self.machine, np.zeros(len(order), np.int64)
         ends = np.stack([m.arrives, m.arrives], axis=1)
         memory, first = memory_of(
@@ -155,6 +130,6 @@ class Queues:
         )
         keys = memory[first + KEY : memory[HEADS_AT] : CLIENT_COLUMNS]
         keys[order] = np.arange(len(order))
-        waits, next_first, others = chain
+        waits, next_first, others = chain or self.forth
         end = fast(lists_kernel).serve_lists(memory, first, waits.copy(), next_first, others, start)
         return start, int(end)

@@ -46,11 +46,14 @@ def match_events(
     Raises:
         UserError: a rank cannot be reached.
     """
-    from .events_kernel import LEFT, SIZE, run_events
+    from .kernels import LEFT, SIZE, run_events
 
     m = machine
-    left, flights = int(bits.missing.sum()), most_under_way(m, int(bits.missing.sum()))
-    into, out_hops = _into(m), grouped(m.src, m.ranks)
+    left, flights = int(bits.missing.sum()), 1
+    if m.hops:  # an upper bound on the number of chunks in flight at one time
+        flights = max(1, min(left, int((m.arrives // m.hold[m.first[:-1]] + 2).sum())))
+    quickest = np.lexsort((m.arrives, m.dst)).astype(np.int64)
+    into, out_hops = (grouped(m.dst, m.ranks)[0], quickest), grouped(m.src, m.ranks)
     ahead = _ahead(m, into, patient)
     resource_first, order = grouped(m.resource, m.resources)
     resource_hops = (resource_first, np.repeat(np.arange(m.hops), np.diff(m.first))[order])
@@ -69,7 +72,7 @@ def match_events(
             (m.src, m.dst),
             (m.first, m.resource, m.hold),
             m.arrives,
-            into,
+            (into[0], m.src[into[1]]),
             out_hops,
             resource_hops,
             ahead,
@@ -93,20 +96,6 @@ def match_events(
         yield TransferBlock(start[cuts], counts, hop, bits.chunk_of[bit])
         if clock[LEFT] and not clock[SIZE]:
             raise stuck(int(clock[LEFT]))
-
-
-def most_under_way(machine: HopTable, left: int) -> int:
-    """Return an upper bound on the number of chunks in flight at one time."""
-    if not machine.hops:
-        return 1
-    queue = machine.arrives // machine.hold[machine.first[:-1]] + 2
-    return max(1, min(left, int(queue.sum())))
-
-
-def _into(machine: HopTable) -> tuple[Ints, Ints]:
-    """Return the hops into every rank, the fastest first."""
-    order = np.lexsort((machine.arrives, machine.dst)).astype(np.int64)
-    return grouped(machine.dst, machine.ranks)[0], order
 
 
 def _ahead(machine: HopTable, into: tuple[Ints, Ints], patient: bool) -> Ints:
@@ -142,7 +131,7 @@ def match_grid(
     Raises:
         UserError: a rank cannot be reached.
     """
-    from .grid_kernel import IDLE, LEFT, STEP, run_steps
+    from .kernels import IDLE, LEFT, STEP, run_steps
 
     first, link = grouped(machine.dst, machine.ranks)
     source = machine.src[link].astype(np.int32)
@@ -157,21 +146,14 @@ def match_grid(
         counts = np.empty(max(1, room // 16), np.int64)
         begin = int(clock[STEP])
         steps, filled = run_steps(
-            first,
-            source,
-            link,
-            bits.have,
-            bits.promised,
-            bits.missing,
-            bits.count,
+            (first, source, link),
+            (bits.have, bits.promised, bits.missing, bits.count),
             flight,
             flying,
             clock,
             rng,
             enough,
-            out_link,
-            out_bit,
-            counts,
+            (out_link, out_bit, counts),
         )
         ticks = (begin + np.arange(steps, dtype=np.int64)) * step
         yield TransferBlock(
@@ -202,26 +184,20 @@ def attempts(
     On uniform machines both grids (α waited for in every step, or never), then any time; where
     links differ, with patience and without.
     """
+
+    def grid(delay: int, step: int) -> TransferPlan:
+        bits = tables(demand, seed)
+        return plan_of(machine, match_grid(machine, bits, delay, step, seed, enough=compared))
+
+    def events(patient: bool) -> TransferPlan:
+        bits = tables(demand, seed)
+        blocks = match_events(machine, bits, seed, patient=patient, enough=compared)
+        return plan_of(machine, blocks)
+
     if machine.uniform:
         grids = sorted(delays(machine), key=lambda grid: -grid[0])
-        for delay, step in grids:
-            yield partial(_grid, machine, demand, seed, compared, delay, step)
+        yield from (partial(grid, *one) for one in grids)
         if len(grids) > 1:
-            yield partial(_events, machine, demand, seed, compared, False)
+            yield partial(events, False)
         return
-    for patient in (True, False):
-        yield partial(_events, machine, demand, seed, compared, patient)
-
-
-def _grid(
-    machine: HopTable, demand: ChunkDemand, seed: int, compared: int, delay: int, step: int
-) -> TransferPlan:
-    bits = tables(demand, seed)
-    return plan_of(machine, match_grid(machine, bits, delay, step, seed, enough=compared))
-
-
-def _events(
-    machine: HopTable, demand: ChunkDemand, seed: int, compared: int, patient: bool
-) -> TransferPlan:
-    bits = tables(demand, seed)
-    return plan_of(machine, match_events(machine, bits, seed, patient=patient, enough=compared))
+    yield from (partial(events, patient) for patient in (True, False))

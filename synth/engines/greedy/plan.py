@@ -73,7 +73,7 @@ def schedule_of(plan: TransferPlan, topology: Topology, collective: Collective) 
 
     A transfer is in the step after the last one that brought its source something of its chunk.
     """
-    from .plan_kernel import steps_of
+    from .kernels import steps_of
 
     m, hop = plan.machine, plan.hop
     places = np.zeros(m.ranks * collective.chunks, np.int32)

@@ -76,7 +76,7 @@ def grow_trees(
     ``effort.depths``. Hops of ``machine`` may hold resources of both directions
     (:func:`both_ways`); ranks may stand for anything.
     """
-    from .routes_kernel import grow_all
+    from .kernels import grow_all
 
     chunks, best, idle = len(holders.first) - 1, None, 0
     rng = np.random.default_rng(seed)
@@ -92,14 +92,10 @@ def grow_trees(
     toll = machine.arrives / max(1, int(machine.arrives.max(initial=1))) * 1e-6
     level = effort.depths[0] if deep is None else deep
     for _ in range(effort.passes):
+        # A level costs a fraction of a hop on a resource of mean load.
+        of_level = level * ((1 + float(machine.hold.mean()) / target) ** 8 - 1)
         code = grow_all(
-            (machine.src, machine.dst),
-            out_hops,
-            held,
-            busy,
-            target,
-            toll,
-            _level(level, machine, target),
+            ((machine.src, machine.dst), out_hops, held, busy, target, toll, of_level),
             rng.permutation(chunks),
             (holders.first, holders.ranks),
             (wanters.first, wanters.ranks),
@@ -123,12 +119,6 @@ def grow_trees(
     return best
 
 
-def _level(deep: float, machine: HopTable, target: float) -> float:
-    """Return the price of a level: a fraction of that of a hop on a resource of mean load."""
-    share = float(machine.hold.mean()) / target
-    return deep * ((1 + share) ** 8 - 1)
-
-
 @kept(most=4)
 def both_ways(machine: HopTable) -> tuple[HopTable, Ints] | None:
     """The machine whose hops hold what they and their way back hold; and every hop's way back.
@@ -144,11 +134,6 @@ def both_ways(machine: HopTable) -> tuple[HopTable, Ints] | None:
         if len(others) != len(hops):
             return None
         back[hops] = others
-    return with_return_holds(machine, back), back
-
-
-def with_return_holds(machine: HopTable, back: Ints) -> HopTable:
-    """Hops that also hold what their ways back hold."""
     first = [0]
     resource: list[int] = []
     hold: list[int] = []
@@ -162,7 +147,7 @@ def with_return_holds(machine: HopTable, back: Ints) -> HopTable:
         hold += both.values()
         first.append(len(resource))
     ints = [np.array(x, np.int64) for x in (first, resource, hold)]
-    return replace(machine, first=ints[0], resource=ints[1], hold=ints[2])
+    return replace(machine, first=ints[0], resource=ints[1], hold=ints[2]), back
 
 
 def with_reversed_copy(machine: HopTable) -> HopTable:

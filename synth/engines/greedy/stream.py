@@ -183,13 +183,23 @@ def run(source: Stream, folder: str | Path | None = None, *, check: bool = True)
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )
     if folder is not None:
-        _write_header(Path(folder), source, report)
+        header = {
+            "weft": "stream",
+            "schema": SCHEMA,
+            "topology": source.topology.to_json(),
+            "pieces": source.pieces,
+            "chunk_bytes": str(source.chunk_bytes),
+            "unit": source.machine.unit,
+            "seed": source.seed,
+            "transfers": report.transfers,
+            "time_us": report.time_us,
+            "verified": report.verified,
+        }
+        write_text(Path(folder) / "header.json", json.dumps(header) + "\n")
     return report
 
 
 class _Files:
-    """The columns of a stream's folder, open for writing."""
-
     def __init__(self, folder: Path, source: Stream) -> None:
         if folder.exists():
             raise BadFile("there is something already", where=str(folder))
@@ -197,7 +207,7 @@ class _Files:
         self._types = _types(source.topology.ranks * source.pieces)
         self._open = ExitStack()
         self._columns: dict[str, BinaryIO] = {
-            name: self._open.enter_context(open(folder / f"{name}.{_suffix(kind)}", "xb"))
+            name: self._open.enter_context(open(folder / f"{name}.{kind[1:]}", "xb"))
             for name, kind in self._types.items()
         }
 
@@ -220,33 +230,12 @@ class _Files:
 
 
 def _types(chunks: int) -> dict[str, str]:
-    """The columns of a folder, and what they consist of."""
     return {
         "ticks": "<i8",
         "counts": "<i4",
         "links": "<u4",
         "chunks": "<u2" if chunks <= 1 << 16 else "<u4",
     }
-
-
-def _suffix(kind: str) -> str:
-    return kind[1:]
-
-
-def _write_header(folder: Path, source: Stream, report: StreamReport) -> None:
-    header = {
-        "weft": "stream",
-        "schema": SCHEMA,
-        "topology": source.topology.to_json(),
-        "pieces": source.pieces,
-        "chunk_bytes": str(source.chunk_bytes),
-        "unit": source.machine.unit,
-        "seed": source.seed,
-        "transfers": report.transfers,
-        "time_us": report.time_us,
-        "verified": report.verified,
-    }
-    write_text(folder / "header.json", json.dumps(header) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +298,7 @@ def read(folder: str | Path, *, block: int = BLOCK) -> tuple[StreamCheck, Iterat
     try:
         kinds = _types(head.topology.ranks * head.pieces)
         columns = {
-            name: _column(folder / f"{name}.{_suffix(kind)}", kind) for name, kind in kinds.items()
+            name: _column(folder / f"{name}.{kind[1:]}", kind) for name, kind in kinds.items()
         }
     except (OSError, ValueError) as error:
         raise BadFile(f"no stream: {error}", where=str(folder)) from None
@@ -327,7 +316,6 @@ def _column(path: Path, kind: str) -> Any:
 
 
 def _split_blocks(columns: dict[str, Any], block: int) -> Iterator[TransferBlock]:
-    """Blocks of whole ticks."""
     ends = np.cumsum(columns["counts"], dtype=np.int64)
     begin, done = 0, 0
     while begin < len(ends):

@@ -31,9 +31,8 @@ from ...frontier.objective import sizes_of
 from ...joint.carried import carried_columns
 from ...joint.union import has_union, joint_union, union_carriers
 from ...judge.allowed_pairs import orbits_for, same_for_all
-from ...time.schedule_tables import prepare
+from ...time.schedule_tables import doubled, prepare
 from ...time.schedule_time import simulate
-from ...time.slices import doubled
 from .casts.search import (
     CastEffort,
     OnMachine,

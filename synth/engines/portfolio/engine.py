@@ -10,6 +10,7 @@ Work is counted (:mod:`weft.synth.base.meter`): the result is the same on every 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from fractions import Fraction
@@ -33,11 +34,11 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 
 from ...base.effort import Effort, setting
-from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
+from ...base.engine import Budget, Engine, Forwarding, Observer, Outcome, Point, Status
 from ...base.meter import Meter
-from ...bounds import Bounds, bounds, lower_bound_us
+from ...bounds import bounds, lower_bound_us
 from ...bounds.switch_gain import beyond_transfers, switch_gain
-from ...frontier.incumbents import Incumbents
+from ...frontier.objective import Incumbents
 from ...reductions.phases import phases_of
 from ...reductions.solve import solve
 from ...time.latency import latency_us
@@ -47,10 +48,6 @@ from ..packing.trees.demands import moves_pairs
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
 """Message sizes in bytes that the frontier of a large machine is judged at; answers name them."""
-
-
-WITH_CASTS = ("packing", "classic")
-"""Engines that let switches copy and sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +109,71 @@ class PortfolioEffort(Effort):
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """Problems in whose race an engine takes part.
+
+    Attributes:
+        engine: its name: engines are loaded when their turn comes.
+        ranks: of machines, by the effort.
+        sketch, at_a_size, custom: with or without a sketch, for the objectives time and bandwidth
+            or the others, for custom collectives or the others; None: for both.
+        pairs: only for one size, and chunks from one rank to one other: paths for that size may
+            beat those for all sizes.
+    """
+
+    engine: str
+    ranks: Callable[[PortfolioEffort], range] = lambda _: range(sys.maxsize)
+    sketch: bool | None = False
+    at_a_size: bool | None = None
+    custom: bool | None = None
+    pairs: bool = False
+
+    def takes(self, problem: Problem, effort: PortfolioEffort) -> bool:
+        """Return True for a problem in whose race the engine takes part."""
+        for asked, fact in (
+            (self.sketch, problem.sketch is not None),
+            (self.at_a_size, problem.objective in (Objective.TIME, Objective.BANDWIDTH)),
+            (self.custom, problem.collective.kind is Kind.CUSTOM),
+        ):
+            if asked not in (None, fact):
+                return False
+        if problem.topology.ranks not in self.ranks(effort):
+            return False
+        timed = problem.objective is Objective.TIME
+        return not self.pairs or (timed and moves_pairs(problem.collective))
+
+
+PROFILES = (
+    Profile("exact", lambda e: range(e.exact_pairs + 1), sketch=True, at_a_size=True),
+    Profile("exact", lambda e: range(e.exact_ranks + 1), sketch=None, at_a_size=False),
+    Profile("sketched", sketch=True),
+    Profile("packing", sketch=None),
+    Profile("classic", sketch=True),
+    Profile("flow", lambda e: range(e.flow_ranks + 1), pairs=True),
+    Profile("classic", lambda e: range(e.greedy_ranks)),
+    Profile("exact", lambda e: range(e.exact_pairs + 1), at_a_size=True),
+    Profile(
+        "exact", lambda e: range(e.exact_pairs + 1, e.exact_ranks + 1), at_a_size=True, custom=True
+    ),
+    Profile("greedy", custom=True),
+    Profile("greedy", lambda e: range(e.greedy_ranks, sys.maxsize), custom=False),
+    Profile("exact", lambda e: range(e.exact_ranks + 1, sys.maxsize), custom=True),
+)
+"""The engines of a race in their order, the likeliest to win first."""
+
+WITH_CASTS = ("packing", "classic")
+"""Engines that let switches copy and sum."""
+
+NEAR = {
+    "classic": ("classic_near", "classic_ranks", True),
+    "halves": ("halves_near", "", False),
+    "phases": ("near", "greedy_ranks", False),
+}
+"""Engines that are not asked where the best takes less than a setting times the bound: from a
+setting of ranks on, and for chunks from one rank to one other only, or for all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Portfolio:
     """Races the other engines: the best of what they find, per size.
 
@@ -166,22 +228,30 @@ class Portfolio:
     def _engines_of(self, problem: Problem, joined: tuple[str, ...]) -> list[_DeferredEngine]:
         if self.engines:  # a wrong one is told before any is asked
             named = (ENGINES.make(name) for name in self.engines)
-            made = [_DeferredEngine.of(engine) for engine in named if _can_run(engine)]
+            made = [_DeferredEngine.of(engine) for engine in named if _agrees(engine.availability)]
         else:
             likely = _likely(problem, self.effort)
             made = [_DeferredEngine(name, partial(ENGINES.make, name)) for name in likely]
-            made += [_DeferredEngine.of(engine) for engine in _plugins() if _can_run(engine)]
+            made += [
+                _DeferredEngine.of(engine) for engine in _plugins() if _agrees(engine.availability)
+            ]
         if phases_of(problem) is not None:  # the best engine for each phase
             from .parts import InPhases  # with it the classic algorithms are loaded
 
             ready = (entry.engine for entry in made)
-            takes = [_DeferredEngine.of(e) for e in ready if e is not None and _takes(e, problem)]
+            takes = [
+                _DeferredEngine.of(e)
+                for e in ready
+                if e is not None and _agrees(partial(e.refuses, problem))
+            ]
             return [*takes, _DeferredEngine.of(InPhases(self.solve_part, joined))]
         if problem.objective is Objective.TIME and not self.engines and len(made) > 1:
             from .parts import InHalves, InPhases
 
             joiners = [InPhases(self.solve_part, joined), InHalves(self.solve_part, joined)]
-            left = (e for e in joiners if e.name not in joined and _takes(e, problem))
+            left = (
+                e for e in joiners if e.name not in joined and _agrees(partial(e.refuses, problem))
+            )
             made += map(_DeferredEngine.of, left)
         if problem.topology.ranks >= self.effort.greedy_ranks:
             # Matching looks at every pair of ranks: compositions of quicker answers come first.
@@ -205,32 +275,11 @@ class _DeferredEngine:
     def engine(self) -> Engine | None:
         """The engine; None if it cannot run here."""
         made = self.make()
-        return made if _can_run(made) else None
+        return made if _agrees(made.availability) else None
 
 
 def _likely(problem: Problem, effort: PortfolioEffort) -> Iterator[str]:
-    """Names of the engines that may win, the likeliest first."""
-    ranks = problem.topology.ranks
-    at_a_size = problem.objective in (Objective.TIME, Objective.BANDWIDTH)
-    if problem.sketch is not None:
-        if ranks <= (effort.exact_pairs if at_a_size else effort.exact_ranks):
-            yield "exact"
-        yield from ("sketched", "packing", "classic")
-        return
-    custom = problem.collective.kind is Kind.CUSTOM
-    if not at_a_size and ranks <= effort.exact_ranks:
-        yield "exact"
-    yield "packing"
-    if _flows(problem, effort):
-        yield "flow"
-    if ranks < effort.greedy_ranks:
-        yield "classic"
-    if at_a_size and (ranks <= effort.exact_pairs or (custom and ranks <= effort.exact_ranks)):
-        yield "exact"
-    if ranks >= effort.greedy_ranks or custom:
-        yield "greedy"
-    if custom and ranks > effort.exact_ranks:
-        yield "exact"
+    return (one.engine for one in PROFILES if one.takes(problem, effort))
 
 
 def _plugins() -> Iterator[Engine]:
@@ -246,19 +295,10 @@ def _plugins() -> Iterator[Engine]:
             _leave_out(error, f"the engine {name!r}: ")
 
 
-def _can_run(engine: Engine) -> bool:
-    """Return True if an engine is available; one that cannot tell stays out."""
+def _agrees(reason: Callable[[], str | None]) -> bool:
+    """Return True if an engine has no reason not to run; one that cannot tell stays out."""
     try:
-        return engine.availability() is None
-    except PluginFault as error:
-        _leave_out(error)
-        return False
-
-
-def _takes(engine: Engine, problem: Problem) -> bool:
-    """Return True if an engine takes a problem directly; one that cannot tell stays out."""
-    try:
-        return engine.refuses(problem) is None
+        return reason() is None
     except PluginFault as error:
         _leave_out(error)
         return False
@@ -270,12 +310,6 @@ def _leave_out(error: WeftError, which: str = "") -> None:
     named = isinstance(error, BrokenPlugin | PluginFault)
     text = error.message if named else f"{which}{error.message}"
     warn(f"{text}; left out of the race", error.__cause__)
-
-
-def _flows(problem: Problem, effort: PortfolioEffort) -> bool:
-    """Return True if paths for the given message size may beat paths for all sizes."""
-    few = problem.topology.ranks <= effort.flow_ranks and problem.objective is Objective.TIME
-    return few and moves_pairs(problem.collective)
 
 
 @dataclass(slots=True)
@@ -293,7 +327,6 @@ class _Race:
     failures: dict[str, WeftError] = field(default_factory=dict)
     interrupted: bool = False
     over: Outcome | None = None
-    bound: Bounds | None = None
     times: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -322,7 +355,6 @@ class _Race:
             values.append(self._value())
 
     def _share(self, steps: int, *, first: bool) -> int:
-        """Return the work of an engine in a round; in the first one every engine takes part."""
         if not first:
             return steps
         return min(steps, max(self.meter.left // 2, self.meter.limit // 10))
@@ -334,19 +366,22 @@ class _Race:
             return False
         return values[-1] > (1 - self.effort.gain) * values[-1 - least]
 
+    def _worth(self, point: Point) -> tuple[Any, ...]:
+        """What the objective asks for of a point, then what tells equal ones apart."""
+        match self.problem.objective:
+            case Objective.TIME:
+                return self._time(point, self.problem.bytes or 1), point.steps
+            case Objective.LATENCY:
+                return latency_us(point.schedule), point.steps, point.rounds_per_chunk
+            case _:
+                return point.rounds_per_chunk, point.steps
+
     def _value(self) -> float:
         """The best value of the objective so far; NaN for a frontier, which none has."""
         if not self.found:
             return math.inf
-        match self.problem.objective:
-            case Objective.TIME:
-                return min(self._time(p, self.problem.bytes or 1) for p in self.found)
-            case Objective.LATENCY:
-                return min(latency_us(p.schedule) for p in self.found)
-            case Objective.BANDWIDTH:
-                return float(min(p.rounds_per_chunk for p in self.found))
-            case _:
-                return math.nan
+        frontier = self.problem.objective is Objective.FRONTIER
+        return math.nan if frontier else float(min(self._worth(p)[0] for p in self.found))
 
     def _enough(self, steps: int, *, first: bool) -> bool:
         """Return True if the race is over: asked to, with the best answer, or without budget."""
@@ -394,18 +429,13 @@ class _Race:
         self.outcomes[engine.name] = outcome
         whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
         proved = engine.name == "exact" and self.problem.objective is Objective.FRONTIER and whole
-        if proved or self._is_proof(engine, outcome) or len(self.engines) == 1:
+        if self.problem.sketch is not None and whole:  # bounds ignore sketches
+            proved |= engine.name == "sketched" or outcome.status is Status.INFEASIBLE
+        if proved or len(self.engines) == 1:
             points = tuple(_with_finder(p, engine) for p in outcome.points)
             self.over = replace(outcome, points=points)
             return
         self._add(engine, outcome.points)
-
-    def _is_proof(self, engine: Engine, outcome: Outcome) -> bool:
-        """Return True if an engine proved its answer under the sketch; bounds ignore sketches."""
-        if self.problem.sketch is None:
-            return False
-        best = engine.name == "sketched" and outcome.status is Status.OPTIMAL
-        return best or outcome.status is Status.INFEASIBLE
 
     def _add(self, engine: Engine, points: list[Point] | tuple[Point, ...]) -> None:
         """Add points, each in the transfer order that is fastest at the size of the objective."""
@@ -417,41 +447,40 @@ class _Race:
     # --- what is enough ---------------------------------------------------------------------------
 
     def _met(self) -> bool:
-        """Return True if the best point found meets the bound of the objective."""
         match self.problem.objective:
             case Objective.TIME:
                 return self._over_bound() <= 1 + 1e-9
             case Objective.BANDWIDTH:
                 return any(p.bandwidth_optimal for p in self.found)
             case Objective.LATENCY:
-                least = float(self._bounds().latency_us) * (1 + 1e-9)
+                least = float(bounds(self.problem.topology, self.problem.collective).latency_us) * (
+                    1 + 1e-9
+                )
                 return any(latency_us(p.schedule) <= least for p in self.found)
             case _:
                 return False
 
     def _needless(self, engine: str) -> bool:
-        """Return True if an engine can gain little: halves, classic algorithms for pairs of many
-        ranks, phases of very many, or matching after the best rate, where the bound is near;
-        matching of very many chunks from one rank to one other at all."""
-        many = self.problem.topology.ranks >= self.effort.classic_ranks
-        if beyond_transfers(self.problem, self._value()):
-            return engine not in WITH_CASTS or self._over_bound() <= self.effort.near
-        if engine == "classic" and many and moves_pairs(self.problem.collective):
-            return self._over_bound() <= self.effort.classic_near
-        if engine == "halves":
-            return self._over_bound() <= self.effort.halves_near
-        if engine == "phases" and self.problem.topology.ranks >= self.effort.greedy_ranks:
-            return self._over_bound() <= self.effort.near
+        """Return True if an engine can gain little: one that is :data:`NEAR` the bound, matching
+        after the best rate, or of very many chunks from one rank to one other."""
+        problem, effort = self.problem, self.effort
+        if beyond_transfers(problem, self._value()):
+            return engine not in WITH_CASTS or self._over_bound() <= effort.near
+        if engine in NEAR:
+            near, ranks, of_pairs = NEAR[engine]
+            if ranks and problem.topology.ranks < getattr(effort, ranks):
+                return False
+            if of_pairs and not moves_pairs(problem.collective):
+                return False
+            return self._over_bound() <= float(getattr(effort, near))
         if engine != "greedy":
             return False
-        collective = self.problem.collective
-        if collective.chunks > self.effort.greedy_chunks and moves_pairs(collective):
+        many = problem.collective.chunks > effort.greedy_chunks
+        if many and moves_pairs(problem.collective):
             return True
         if not any(p.bandwidth_optimal for p in self.found):
             return False
-        return (
-            self.problem.objective is not Objective.TIME or self._over_bound() <= self.effort.near
-        )
+        return problem.objective is not Objective.TIME or self._over_bound() <= effort.near
 
     def _over_bound(self) -> float:
         """The best value of the objective (of a frontier: infinite) over its bound."""
@@ -461,17 +490,12 @@ class _Race:
         if self.problem.objective is not Objective.TIME:
             return math.inf
         size = self.problem.bytes or 1
-        least = float(Fraction(lower_bound_us(self._bounds(), size)))
-        best = min(self._time(p, size) for p in self.found)
-        return best / least if least else 1.0
-
-    def _bounds(self) -> Bounds:
-        if self.bound is None:
-            self.bound = bounds(self.problem.topology, self.problem.collective)
-        return self.bound
+        least = float(
+            Fraction(lower_bound_us(bounds(self.problem.topology, self.problem.collective), size))
+        )
+        return self._value() / least if least else 1.0
 
     def _time(self, point: Point, size: int) -> float:
-        """µs of a point at a size; large schedules take seconds to simulate, so once."""
         key = (id(point), size)
         if key not in self.times:
             self.meter.spend(simulation_steps(point.schedule))
@@ -517,7 +541,6 @@ class _Race:
         )
 
     def _statements(self, kept: list[Point] | tuple[Point, ...]) -> tuple[str, ...]:
-        """Return the statements of the engines whose points are kept; one line for all others."""
         finders = {finder(p) for p in kept}
         lines = []
         for name, outcome in self.outcomes.items():
@@ -537,16 +560,9 @@ class _Race:
         return tuple(lines)
 
     def _select(self) -> list[Point]:
-        problem = self.problem
-        match problem.objective:
-            case Objective.TIME:
-                return [self._best(problem.bytes or 1)]
-            case Objective.LATENCY:
-                return [min(self.found, key=_by_latency)]
-            case Objective.BANDWIDTH:
-                return [min(self.found, key=lambda p: (p.rounds_per_chunk, p.steps))]
-            case _:
-                return self._frontier()
+        if self.problem.objective is Objective.FRONTIER:
+            return self._frontier()
+        return self.found if len(self.found) == 1 else [min(self.found, key=self._worth)]
 
     def _frontier(self) -> list[Point]:
         """Return the points of ``exact`` (best in steps and rounds) and the fastest at any size.
@@ -567,7 +583,6 @@ class _Race:
         return [replace(p, sizes=tuple(sizes[id(p)])) for p in kept]
 
     def _beats(self, one: Point, other: Point) -> bool:
-        """Return True if ``one`` is no worse in steps, rate and at every size, better in one."""
         times = [(self._time(one, size), self._time(other, size)) for size in LADDER]
         steps, rates = (one.steps, other.steps), (one.rounds_per_chunk, other.rounds_per_chunk)
         pairs: list[tuple[Any, Any]] = [steps, rates, *times]
@@ -579,7 +594,6 @@ class _Race:
         return min(self.found, key=lambda p: (self._time(p, size), p.steps))
 
     def _meets_bound(self, kept: list[Point]) -> bool:
-        """Return True if the kept points meet the bound: at the size, in the rate, or in α."""
         found, self.found = self.found, kept
         met = self._met()
         self.found = found
@@ -587,22 +601,16 @@ class _Race:
 
 
 @dataclass(frozen=True, slots=True)
-class _IncumbentRecorder:
+class _IncumbentRecorder(Forwarding):
     """Passes everything on, and remembers what was found in case the engine is cut short."""
 
     inner: Observer
     engine: Engine
     heard: Incumbents
 
-    def stage(self, name: str) -> None:
-        self.inner.stage(name)
-
     def incumbent(self, point: Point) -> None:
         if self.heard.add(point):
             self.inner.incumbent(_with_finder(point, self.engine))
-
-    def cancelled(self) -> bool:
-        return self.inner.cancelled()
 
 
 def finder(point: Point) -> str:
@@ -611,7 +619,6 @@ def finder(point: Point) -> str:
 
 
 def _with_finder(point: Point, engine: Engine) -> Point:
-    """The point with the name of its engine, and what that one cites."""
     signed = point.schedule.with_provenance(found_by=engine.name, cites=engine.cites)
     return replace(point, schedule=signed)
 
@@ -625,7 +632,3 @@ def _with_gain(outcome: Outcome, problem: Problem) -> Outcome:
     pairs = zip(outcome.points, schedules, strict=True)
     points = tuple(replace(point, schedule=schedule) for point, schedule in pairs)
     return replace(outcome, points=points, statements=(*outcome.statements, gain.words))
-
-
-def _by_latency(point: Point) -> tuple[float, int, Fraction]:
-    return latency_us(point.schedule), point.steps, point.rounds_per_chunk

@@ -104,7 +104,6 @@ def _with(problem: Problem, phases: tuple[Phase, ...]) -> Problem | None:
 
 
 def _hosts_and_rails(topology: Topology) -> tuple[tuple[tuple[int, ...], ...], ...] | None:
-    """The ranks of each host, and those of equal place in all hosts."""
     try:
         grid = host_grid(topology, 1)
     except WeftError:

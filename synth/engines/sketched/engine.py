@@ -10,7 +10,6 @@ from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
@@ -30,8 +29,7 @@ from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
-from ...fabric.occupancy import rounds_per_chunk
-from ...frontier.objective import pareto, sizes_of
+from ...frontier.objective import pareto, point_of, sizes_of
 from ...time.schedule_time import simulate, simulation_steps
 from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
@@ -222,26 +220,6 @@ class _ChunkCountSearch:
         if not found:  # nothing has to move
             improved(search.best)
         return found[0]
-
-
-def point_of(
-    schedule: Schedule, limits: Bounds, us: float | None = None, least_us: float | None = None
-) -> Point:
-    """The point of a schedule without rounds; ``us``, ``least_us``: as :class:`.Point` has them."""
-    rate, limit = rounds_per_chunk(schedule), limits.rounds_per_chunk
-    return Point(
-        schedule,
-        schedule.steps,
-        0,
-        schedule.collective.factor,
-        limit,
-        limits.certificate,
-        step_optimal=schedule.steps == limits.steps,
-        bandwidth_optimal=rate == limit,
-        rate=rate,
-        us=us,
-        least_us=least_us,
-    )
 
 
 def _moves(problem: Problem) -> bool:

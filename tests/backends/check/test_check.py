@@ -26,9 +26,8 @@ from operations import topological_order
 
 from weft.backends.check.bounds import CallerBuffers
 from weft.backends.check.checker import check_program
-from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.findings import Finding, errors
-from weft.backends.check.graph import Edge, expand, find_cycle
+from weft.backends.check.graph import Edge, expand, find_cycle, hang, waits
 from weft.backends.check.races import levels, races
 from weft.backends.execute.execute import POLICIES, BufferMemory, interleave
 from weft.backends.execute.layout import layout

@@ -15,9 +15,8 @@ from right import RIGHT
 from wrong import mistakes
 
 from weft.backends.check.checker import report_program
-from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.findings import FATES, Severity, errors
-from weft.backends.check.graph import expand, find_cycle
+from weft.backends.check.graph import expand, find_cycle, hang, waits
 from weft.backends.cli import main
 from weft.backends.formats.msccl.check import check_xml, report_xml
 from weft.backends.formats.msccl.emit import emit

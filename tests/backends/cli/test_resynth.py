@@ -150,7 +150,7 @@ def test_an_interruption_keeps_the_collectives_that_are_done(
             raise Interrupted
         return tune(*given)
 
-    monkeypatch.setattr("weft.backends.cli.verbs.resynth.tune", once)
+    monkeypatch.setattr("weft.backends.cli.verbs.tune.tune", once)
     words = ("--down", "gpu0-gpu1", "-o", str(tmp_path / "new"))
     assert main(["resynth", library, *words, *QUICK]) == 0
     assert [one.name for one in read(tmp_path / "new").tuned] == ["allgather"]

@@ -7,7 +7,7 @@ import json
 import pytest
 from jobs import RUNTIMES
 
-from weft.backends.ranks.recording import KIND, load
+from weft.backends.ranks.job import KIND, load
 from weft.backends.report.trace_check import faults
 
 RING = "classic:ring{collective=allreduce,ranks=4}"

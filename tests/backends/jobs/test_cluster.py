@@ -14,10 +14,9 @@ from dask_cluster import DaskCluster, dask_cluster
 from job_bodies import log
 from until import HANGS, until
 
-from weft.backends.jobs.answer import Ending
 from weft.backends.jobs.cluster import Cluster, cluster
 from weft.backends.jobs.executor import Event
-from weft.backends.jobs.job import Job
+from weft.backends.jobs.job import Ending, Job
 from weft.dsl.base.errors import Refusal, UserError
 
 BODIES = "job_bodies"

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.backends.jobs.answer import pack, unpack
 from weft.backends.jobs.fingerprint import fingerprint, source_of
-from weft.backends.jobs.job import Job, canonical, digest
-from weft.dsl.base import frames
+from weft.backends.jobs.job import Job, canonical, digest, pack, unpack
+from weft.dsl.base import answering
 from weft.dsl.base.errors import Infeasible, Refusal, UserError
 
 VALUES = st.recursive(
@@ -124,12 +123,12 @@ def test_frames_come_together_from_any_parts(values: list[object], size: int) ->
 
     def send() -> None:
         for value in values:
-            frames.write(out, value)
+            answering.write(out, value)
         os.close(out)
 
     sender = threading.Thread(target=send)
     sender.start()
-    reader, found = frames.FrameReader(), []
+    reader, found = answering.FrameReader(), []
     while part := os.read(into, size):
         reader.feed(part)
         while (value := reader.value()) is not None:

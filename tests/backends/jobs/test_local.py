@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from until import HANGS, until
 
-from weft.backends.jobs.answer import Ending
 from weft.backends.jobs.executor import Event, Step
-from weft.backends.jobs.job import Job
+from weft.backends.jobs.job import Ending, Job
 from weft.backends.jobs.local import LocalExecutor, local
 from weft.dsl.base.errors import Infeasible, Refusal, UserError, WeftError
 from weft.dsl.base.processes import descendants

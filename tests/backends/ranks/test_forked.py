@@ -6,26 +6,29 @@ With a package in the place of torch that costs nothing to load: none of it is u
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from weft.backends.ranks.launcher import run_program
+from weft.backends.ranks.torch import takes_gpus
 from weft.dsl.base.errors import CheckFailed
 
 PROGRAM = """
-import json, os, sys, time
-from pathlib import Path
-from weft.backends.ranks.launcher import FOUND, PLAN, leave
-_, on, place = sys.argv
-number, plan = int(os.environ["WEFT_RANK"]), json.loads((Path(place) / PLAN).read_text())
-print("heard", number, flush=True)
-if number == plan["fails"]:
-    raise ArithmeticError("out of luck")
-(Path(place) / f"came-{number}").touch()
-while len(list(Path(place).glob("came-*"))) < 3:
-    time.sleep(0.01)
-if not number:
-    leave(Path(place) / FOUND, [on, sorted(path.name for path in Path(place).glob("came-*"))])
+import os, time
+from weft.backends.ranks.launcher import take_part
+
+def came(on, plan, place, tell):
+    number = int(os.environ["WEFT_RANK"])
+    tell(f"heard {number}")
+    if number == plan["fails"]:
+        raise ArithmeticError("out of luck")
+    (place / f"came-{number}").touch()
+    while len(list(place.glob("came-*"))) < 3:
+        time.sleep(0.01)
+    return None if number else [on, sorted(path.name for path in place.glob("came-*"))]
+
+take_part(came)
 """
 
 
@@ -51,3 +54,19 @@ def test_every_rank_has_its_number_and_rank_0_leaves_what_was_found(program: str
 def test_a_rank_that_fails_ends_all_with_its_error(program: str) -> None:
     with pytest.raises(CheckFailed, match="ArithmeticError: out of luck"):
         run_program(program, "torch", 3, {"fails": 1}, 60, lambda _: None)
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nccl", "ranks", "taken"),
+    [(0, True, 2, False), (1, True, 2, False), (2, True, 2, True), (8, False, 2, False)],
+)
+def test_ranks_that_would_share_a_gpu_use_the_host(
+    gpus: int, nccl: bool, ranks: int, taken: bool
+) -> None:
+    """Four ranks on one H200 ended in "Duplicate GPU detected"."""
+    cuda = SimpleNamespace(is_available=lambda: gpus > 0, device_count=lambda: gpus)
+    dist = SimpleNamespace(is_nccl_available=lambda: nccl)
+    assert takes_gpus(SimpleNamespace(cuda=cuda), dist, ranks) is taken

@@ -16,8 +16,7 @@ from weft.backends.formats.p2p.compile import compile_script
 from weft.backends.formats.p2p.format import JaxFile
 from weft.backends.ranks import launcher
 from weft.backends.ranks.job import Case, EmittedFile, whole_job
-from weft.backends.ranks.launcher import run_job
-from weft.backends.ranks.verdict import require_whole
+from weft.backends.ranks.launcher import require_whole, run_job
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="no JAX")
 
@@ -57,7 +56,7 @@ def test_results_are_right_in_every_type_in_and_out_of_place():
         *(Case(number, 5, "int32") for number in range(1, len(pieces))),
     ]
     job = whole_job(pieces, cases, 120.0)
-    ending = run_job(job, launcher.jax)
+    ending = run_job(job, "jax")
     require_whole(job, ending)
     found = outcomes(job, ending.reports)
     all_right(found)

@@ -23,24 +23,9 @@ from weft.synth.time.schedule_time import simulate
 __all__ = ["kept_workers"]
 pytestmark = pytest.mark.usefixtures("kept_workers")
 
+COLLECTIVES = "-c allgather -c allreduce"
 SMALL = (
-    "sweep",
-    "-t",
-    "ring:3",
-    "-t",
-    "line:3",
-    "-c",
-    "allgather",
-    "-c",
-    "allreduce",
-    "-e",
-    "classic",
-    "-e",
-    "exact",
-    "--size",
-    "4KiB",
-    "--effort",
-    "20",
+    f"sweep -t ring:3 -t line:3 {COLLECTIVES} -e classic -e exact --size 4KiB --effort 20".split()
 )
 
 
@@ -284,24 +269,8 @@ def test_what_is_wrong_with_a_file_is_told(
 def test_sketches_are_an_axis_and_misfits_are_refused(weft: Weft, tmp_path: Path) -> None:
     sketch = tmp_path / "one_way.sketch"
     sketch.write_text("sketch one_way\ncollective allgather\nforbid links 1 -> 0\n")
-    rows = weft(
-        "sweep",
-        "-t",
-        "ring:3",
-        "-c",
-        "allgather",
-        "-c",
-        "allreduce",
-        "-e",
-        "exact",
-        "-s",
-        "",
-        "-s",
-        sketch,
-        "--size",
-        "4KiB",
-        "--json",
-    ).json["jobs"]
+    asked = "sweep -t ring:3 -c allgather -c allreduce -e exact --size 4KiB --json".split()
+    rows = weft(*asked, "-s", "", "-s", sketch).json["jobs"]
     status = {(r["collective"], bool(r["sketch"])): r["status"] for r in rows}
     assert status[("allgather", True)] in ("optimal", "feasible")
     assert status[("allreduce", True)] == "refused"
@@ -319,49 +288,32 @@ def test_a_frontier_has_a_file_per_point(weft: Weft, tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_late_is_killed_and_asked_again_next_time(weft: Weft, tmp_path: Path) -> None:
-    slow = (
-        "sweep",
-        "-t",
-        "ndv2:nodes=2",
-        "-c",
-        "allgather",
-        "-e",
-        "exact",
-        "--size",
-        "1MiB",
-        "--effort",
-        "50",
-        "-o",
-        tmp_path / "out",
-        "--json",
-    )
+    out = tmp_path / "out"
+    slow = "sweep -t ndv2:nodes=2 -c allgather -e exact --size 1MiB --effort 50 --json".split()
+    slow += ["-o", str(out)]
     ran = weft(*slow, "--deadline", "0.2s")
     assert ran.code == 3
     assert ran.json["jobs"][0]["status"] == "late"
     again = weft(*slow, "--deadline", "0.2s")
     assert again.json["jobs"][0]["status"] == "late"
-    assert len(starts(tmp_path / "out")) == 2
+    assert len(starts(out)) == 2
 
 
-WEFT = [sys.executable, "-m", "weft.backends.cli"]
+def started(words: list[str], **more: str) -> subprocess.Popen[str]:
+    """A command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "weft.backends.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **more},
+    )
+
+
 LONG = (
-    "sweep",
-    "-t",
-    "ring:3",
-    "-t",
-    "ndv2:nodes=2",
-    "-c",
-    "allgather",
-    "-e",
-    "exact",
-    "--size",
-    "1MiB,2MiB",
-    "--effort",
-    "100",
-    "--jobs",
-    "2",
-    "--json",
-)
+    "sweep -t ring:3 -t ndv2:nodes=2 -c allgather -e exact --size 1MiB,2MiB --effort 100 --jobs 2 "
+    "--json"
+).split()
 """Two jobs that end at once, and two that no solver ends in a minute."""
 
 
@@ -370,14 +322,7 @@ def test_ctrl_c_ends_the_solvers_and_keeps_what_is_done(
     weft: Weft, tmp_path: Path, number: signal.Signals
 ) -> None:
     out = tmp_path / "out"
-    command = [*WEFT, *LONG, "-o", str(out)]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as process:
+    with started([*LONG, "-o", str(out)]) as process:
         until(lambda: len(ended(out)) >= 2 and len(starts(out)) >= 4, "the long job")
         small_ones = ended(out)
         solvers = descendants(process.pid)
@@ -403,21 +348,11 @@ def ended(out: Path) -> list[str]:
 
 
 def test_ctrl_c_before_anything_is_done_is_130(tmp_path: Path) -> None:
-    command = [*WEFT, *LONG, "-o", str(tmp_path / "out")]
-    command.remove("ring:3")
-    command.remove("-t")
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "WEFT_CACHE": str(tmp_path / "cache"),
-        },
-    ) as process:
-        folder = tmp_path / "out"
+    folder = tmp_path / "out"
+    words = [*LONG, "-o", str(folder)]
+    words.remove("ring:3")
+    words.remove("-t")
+    with started(words, WEFT_CACHE=str(tmp_path / "cache")) as process:
         until(lambda: (folder / "journal.jsonl").exists() and bool(starts(folder)))
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=HANGS)

@@ -21,24 +21,9 @@ from until import HANGS, until
 
 WEFT = [sys.executable, "-m", "weft.backends.cli"]
 PLAN = (
-    "sweep",
-    "-t",
-    "ring:3",
-    "-t",
-    "line:3",
-    "-c",
-    "allgather",
-    "-c",
-    "allreduce",
-    "-e",
-    "classic",
-    "-e",
-    "exact",
-    "--size",
-    "4KiB,1MiB",
-    "--no-cache",
-    "--json",
-)
+    "sweep -t ring:3 -t line:3 -c allgather -c allreduce -e classic -e exact --size 4KiB,1MiB "
+    "--no-cache --json"
+).split()
 
 
 def journal(out: Path) -> list[dict[str, Any]]:

@@ -51,12 +51,12 @@ def after(polls: int) -> Callable[[], bool]:
 
 def test_questions_of_any_length_are_answered(process: AnsweringProcess) -> None:
     for question in ("", LARGE, "again"):
-        assert process.ask(question)
+        assert process.send(question)
         assert process.listen(None, never) == question
 
 
 def test_a_stopped_process_is_given_up_while_it_is_heard(process: AnsweringProcess) -> None:
-    assert process.ask("work")
+    assert process.send("work")
     stop(process)
     with pytest.raises(Lost, match="stopped"):
         process.listen(None, never)
@@ -65,11 +65,11 @@ def test_a_stopped_process_is_given_up_while_it_is_heard(process: AnsweringProce
 def test_a_stopped_process_is_given_up_while_it_is_asked(process: AnsweringProcess) -> None:
     stop(process)
     with pytest.raises(Lost, match="stopped"):
-        process.ask(LARGE)
+        process.send(LARGE)
 
 
 def test_a_process_that_is_continued_soon_answers(process: AnsweringProcess) -> None:
-    assert process.ask("work")
+    assert process.send("work")
     stop(process)
     assert process.listen(None, after(10)) is None
     assert process.pid is not None
@@ -79,23 +79,23 @@ def test_a_process_that_is_continued_soon_answers(process: AnsweringProcess) -> 
 
 def test_a_question_that_is_not_wanted_any_more_is_not_sent(process: AnsweringProcess) -> None:
     stop(process)
-    assert not process.ask(LARGE, stopped=after(3))
+    assert not process.send(LARGE, stopped=after(3))
 
 
 def test_a_process_that_sleeps_and_does_nothing_is_given_up(process: AnsweringProcess) -> None:
-    assert process.ask("sleep")
+    assert process.send("sleep")
     with pytest.raises(Lost, match="hung"):
         process.listen(None, never)
 
 
 def test_a_process_that_works_is_not_given_up(process: AnsweringProcess) -> None:
-    assert process.ask("work")
+    assert process.send("work")
     assert process.listen(None, after(50)) is None
 
 
 def test_a_process_that_dies_while_it_is_asked_is_lost(process: AnsweringProcess) -> None:
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
-    assert process.ask(LARGE)
+    assert process.send(LARGE)
     with pytest.raises(Lost, match="SIGKILL"):
         process.listen(None, never)

@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings
@@ -23,9 +22,7 @@ from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.dsl.nouns.workload import Shard, Workload, WorkloadOperation
 from weft.synth.joint.bound import joint_bound, priced
 from weft.synth.joint.demands import demands_of
-from weft.synth.joint.routes import cheapest_tree
 from weft.synth.joint.times import collective_times
-from weft.synth.prices.arborescence import tree_costs
 from weft.synth.prices.joint_prices import joint_prices
 
 A100 = "dgx-a100:nodes=4"
@@ -162,18 +159,3 @@ def test_loads_of_the_solution_attain_the_bound(data):
     assert busy.max() <= found.value_us * (1 + 1e-6)
     assert float(found.us) <= busy.max() * (1 + 1e-6)
     assert found.exact
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.integers(2, 9), st.integers(0, 10**6))
-def test_trees_cost_what_the_contraction_says(n, seed):
-    cost = np.random.default_rng(seed).integers(0, 6, (n, n))
-    for root in range(n):
-        parent = cheapest_tree(cost.astype(float), root)
-        spent = sum(int(cost[parent[v], v]) for v in range(n) if v != root)
-        assert spent == tree_costs(cost)[root]
-        for start in range(n):
-            at, seen = start, 0
-            while at != root:
-                at, seen = int(parent[at]), seen + 1
-                assert seen <= n

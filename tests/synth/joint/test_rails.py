@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.workload import Workload, WorkloadOperation
-from weft.synth.joint.birkhoff import stages_of
 from weft.synth.joint.bound import joint_bound
 from weft.synth.joint.demands import demands_of
-from weft.synth.joint.rails import rail_planner
+from weft.synth.joint.rails import rail_planner, stages_of
 from weft.synth.judge.verify import verify
 from weft.synth.planning.joint_plan import JointPlanner
 

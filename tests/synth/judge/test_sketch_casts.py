@@ -18,7 +18,7 @@ from weft.synth.base.engine import Budget, Status
 from weft.synth.base.meter import Meter
 from weft.synth.engines.packing.casts.search import cast_points
 from weft.synth.judge.verify import verify
-from weft.synth.reductions.narrowed import narrowed
+from weft.synth.reductions.solve import narrowed
 
 HUB = 4
 EVERY = frozenset((a, b) for a in range(4) for b in range(4) if a != b)

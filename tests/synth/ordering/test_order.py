@@ -22,8 +22,7 @@ from weft.synth.base.meter import Meter
 from weft.synth.ordering.bound import OrderBound, order_bound, stronger_bound
 from weft.synth.ordering.check import bound_faults, timeline_faults
 from weft.synth.ordering.judge import judged
-from weft.synth.ordering.order import order_tasks
-from weft.synth.ordering.plan import SHARED, plan_faults, plan_in_time
+from weft.synth.ordering.plan import SHARED, order_tasks, plan_faults, plan_in_time
 from weft.synth.ordering.simulate import Sharing, Simulator
 from weft.synth.ordering.tasks import TaskCost, TaskGraph, tasks_of
 

@@ -14,17 +14,17 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.workload_file import load as workload_of
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.base.meter import Meter
-from weft.synth.ordering.jobs import shared_jobs
-from weft.synth.ordering.plan import plan_in_time
-from weft.synth.ordering.shifts import (
+from weft.synth.ordering.jobs import (
     PeriodicJob,
     ShiftGrid,
     Use,
     best_shifts,
     excesses_us,
+    shared_jobs,
     solved_shifts,
     tried_shifts,
 )
+from weft.synth.ordering.plan import plan_in_time
 
 
 def job(period: int, busy: int, *resources: str, share: Fraction = Fraction(1)) -> PeriodicJob:

@@ -13,7 +13,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Status
 from weft.synth.bounds import bounds
 from weft.synth.judge.verify import verify
-from weft.synth.reductions.grains import Grains
+from weft.synth.reductions.solve import Grains
 
 
 def three(unit: int = 1) -> Collective:

@@ -312,3 +312,19 @@ def test_a_linear_program_without_memory_is_given_up(
     large = random_program(4000, 1200)
     assert solve_lp(**large, listener=Listener(tell=told.append)).unfinished
     assert told[-1].endswith(GIVEN_UP)
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def test_a_variable_without_values_makes_a_model_impossible() -> None:
+    model = CpModel()
+    x = model.boolean()
+    model.minimize([(model.integer(1, 0), 1), (x, 1)])
+    assert solve(model, steps=1_000_000).verdict is CpVerdict.INFEASIBLE
+
+
+def test_a_range_of_one_value_is_that_value() -> None:
+    model = CpModel()
+    model.integer(3, 3)
+    assert solve(model, steps=1_000_000).values == (3,)

@@ -9,13 +9,14 @@ import pytest
 from weft.synth.steiner.graph import least_parents
 
 
+@pytest.mark.parametrize("root_first", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_trees_cost_what_networkx_finds(seed: int):
+def test_trees_cost_what_networkx_finds(seed: int, root_first: bool):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 9))
     cost = rng.integers(1, 12, (n, n)).astype(float)
     cost[rng.random((n, n)) < 0.3] = np.inf
-    found = least_parents(cost, 0)
+    found = least_parents(cost, 0, root_first=root_first)
     graph = nx.DiGraph()
     graph.add_nodes_from(range(n))
     for u, v in zip(*np.nonzero(np.isfinite(cost)), strict=True):

@@ -18,11 +18,17 @@ from work import calls_of
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind, custom, make, one_shot_allreduce
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule, Transfer
-from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
+from weft.dsl.nouns.topology import BANDWIDTHS, Resource, Topology, both_ways, gpu, link, switch
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
 from weft.synth.judge.verify import verify
+from weft.synth.time import folded as module
 from weft.synth.time import schedule_tables
-from weft.synth.time.schedule_tables import CostModel, prepare
+from weft.synth.time.folded import folded
+from weft.synth.time.latency import latency_us
+from weft.synth.time.schedule_tables import CostModel, data_waits, distinct_routes, prepare
 from weft.synth.time.schedule_time import simulate
 
 SPEED = 1000  # bytes per µs of 1 GB/s
@@ -155,8 +161,8 @@ def test_those_behind_a_blocked_transfer_may_pass() -> None:
     assert run.start_us.tolist() == [0, 1, 0]
 
 
-def test_earlier_readiness_beats_the_order_in_the_schedule() -> None:
-    """What waits since 0 goes before what gets ready later, though that has the lower index."""
+def queue() -> Schedule:
+    """Transfers of which the second gets ready later than the last, which is behind it."""
     c = custom(
         "queue",
         3,
@@ -169,8 +175,12 @@ def test_earlier_readiness_beats_the_order_in_the_schedule() -> None:
         Transfer(1, 1, 2, (1,), 2),
         Transfer(2, 1, 2, (1,), 2),
     ]
-    run = simulate(Schedule.of(ring(3, "1", "0"), c, sends), 3_000)
-    assert run.start_us.tolist() == [0, 2, 0, 1]
+    return Schedule.of(ring(3, "1", "0"), c, sends)
+
+
+def test_earlier_readiness_beats_the_order_in_the_schedule() -> None:
+    """What waits since 0 goes before what gets ready later, though that has the lower index."""
+    assert simulate(queue(), 3_000).start_us.tolist() == [0, 2, 0, 1]
 
 
 def test_a_sum_waits_for_all_its_parts() -> None:
@@ -343,20 +353,7 @@ def test_the_event_loop_does_what_the_rule_says(s: Schedule, size: int) -> None:
 
 def test_the_planned_order_beats_who_waited_longer() -> None:
     """As above, with an order of its own: what got ready later is served first."""
-    c = custom(
-        "queue",
-        3,
-        [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
-        [(2, 0, [0], 0), (2, 1, [1], 1), (2, 2, [1], 2)],
-    )
-    sends = [
-        Transfer(0, 0, 1, (0,), 0),
-        Transfer(0, 1, 2, (1,), 1),
-        Transfer(1, 1, 2, (1,), 2),
-        Transfer(2, 1, 2, (1,), 2),
-    ]
-    s = Schedule.of(ring(3, "1", "0"), c, sends)
-    s = replace(s, priority=np.array([0, 1, 2, 3], np.int32))
+    s = replace(queue(), priority=np.array([0, 1, 2, 3], np.int32))
     assert simulate(s, 3_000).start_us.tolist() == [0, 1, 0, 2]
 
 
@@ -499,3 +496,183 @@ def test_fifty_thousand_transfers_in_seconds() -> None:
     run, calls = calls_of(lambda: simulate(s, n * 3000))
     assert run.time_us == pytest.approx(0.7 + (n - 1) / 100, rel=1e-12)
     assert calls < 20 * len(s)  # before its loops are compiled
+
+
+# --- latency alone --------------------------------------------------------------------------------
+
+
+def simulated(schedule: Schedule) -> float:
+    """One byte on the fastest links there can be takes a trillionth of a µs: rounded away."""
+    links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
+    machine = replace(schedule.topology, links=links, resources=())
+    return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)
+
+
+@settings(max_examples=examples(30))
+@given(schedules())
+def test_it_is_the_simulation_without_transmission(schedule: Schedule) -> None:
+    assert latency_us(schedule) == simulated(schedule)
+
+
+@settings(max_examples=examples(22))
+@given(planned_schedules())
+def test_a_planned_order_changes_nothing(schedule: Schedule) -> None:
+    assert latency_us(schedule) == simulated(schedule)
+
+
+# --- folded ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _fold_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MANY", 1)
+
+
+def packed(machine: str, kind: str, engine: str = "packing") -> Schedule:
+    whole = topology(machine)
+    problem = Problem(whole, make(kind, whole.ranks), None, Objective.TIME, 1 << 24)
+    return synthesize(problem, engine, Budget(2)).points[0].schedule
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind"),
+    [
+        ("torus:4x4", "alltoall"),
+        ("torus:3x3x2", "alltoall"),
+        ("torus:4x4", "allgather"),
+        ("torus:4x4", "allreduce"),
+        ("dgx-a100:nodes=2", "alltoall"),
+        ("hypercube:4", "alltoall"),
+    ],
+)
+@pytest.mark.parametrize("slices", [1, 3])
+def test_the_part_has_the_times_of_the_whole(machine: str, kind: str, slices: int) -> None:
+    found = replace(packed(machine, kind), segments=slices)
+    part = folded(found)
+    assert part is not None
+    assert part.copies * len(part.part) == len(found)
+    for model in (CostModel(), CostModel(barrier=True), CostModel(store_and_forward=True)):
+        run, whole = simulate(found, 1 << 24, model), prepare(found, model).run(1 << 24)
+        assert run.time_us == whole.time_us
+        np.testing.assert_array_equal(run.start_us, whole.start_us)
+        np.testing.assert_array_equal(run.end_us, whole.end_us)
+        np.testing.assert_array_equal(run.busy_us, whole.busy_us)
+
+
+def test_the_part_has_the_latency_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = packed("torus:4x4", "alltoall")
+    part = folded(found)
+    assert part is not None
+    few = latency_us(found)
+    monkeypatch.setattr(module, "MANY", 1 << 40)
+    assert few == latency_us(replace(found, stride=found.stride + 1))
+
+
+def test_what_is_not_symmetric_is_not_folded() -> None:
+    found = packed("torus:4x4", "alltoall")
+    assert folded(found) is not None
+    for i in (0, 17, len(found) - 1):
+        for column in ("src", "dst", "chunk", "step", "priority", "reduce", "route_links"):
+            values = getattr(found, column).copy()
+            values[i] = not values[i] if column == "reduce" else values[i] ^ 1
+            values.setflags(write=False)
+            assert folded(replace(found, **{column: values})) is None, (column, i)
+
+
+def test_images_that_meet_are_not_folded() -> None:
+    # Eight GPUs share a switch's port to each other host: images of a transfer compete for it.
+    found = packed("dgx2", "alltoall", "classic")
+    part = folded(found)
+    run = prepare(found).run(1 << 24)
+    assert part is None or simulate(found, 1 << 24).time_us == run.time_us
+
+
+# --- compiled and prepared ------------------------------------------------------------------------
+
+
+@given(planned_schedules(), st.sampled_from([1, 1000, 123_457]), MODELS)
+@settings(max_examples=examples(37, 300))
+def test_the_compiled_loop_does_what_the_plain_one_does(
+    s: Schedule, size: int, model: CostModel
+) -> None:
+    plain, run = simulate(s, size, model), prepare(s, model).run(size)
+    assert run.time_us == pytest.approx(plain.time_us, rel=1e-15)
+    assert run.start_us.tolist() == pytest.approx(plain.start_us.tolist(), rel=1e-15)
+    assert run.end_us.tolist() == pytest.approx(plain.end_us.tolist(), rel=1e-15)
+    assert run.busy_us.tolist() == pytest.approx(plain.busy_us.tolist(), rel=1e-15)
+
+
+@given(planned_schedules(), st.integers(1, 10**6), st.integers(0, 2**16))
+@settings(max_examples=examples(15, 50))
+def test_prepared_once_timed_with_other_slices_and_orders(
+    s: Schedule, size: int, seed: int
+) -> None:
+    ready = prepare(s)
+    rng = np.random.default_rng(seed)
+    for segments in (1, 2, 5):
+        order = rng.integers(0, 9, len(s)).astype(np.int32)
+        other = replace(s, segments=segments, priority=order, stride=3)
+        found = ready.time(size, segments=segments, priority=order, stride=3)
+        assert found == pytest.approx(simulate(other, size).time_us, rel=1e-15)
+
+
+@given(planned_schedules())
+@settings(max_examples=30)
+def test_listing_the_places_that_occur_numbers_them_alike(s: Schedule) -> None:
+    some = data_waits(s)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule_tables, "SPARSE", 0)
+        other = data_waits.__wrapped__(s)  # not the one that is kept
+    for name in ("source", "target", "needs", "slot", "slot_start", "reader_start", "readers"):
+        assert np.array_equal(getattr(some, name), getattr(other, name))
+
+
+def unlike(s: Schedule) -> Schedule:
+    """The schedule on links no two of which take the same time: ties do not fall by rounding."""
+    parts = [Fraction(n * n, 1 << 14) for n in range(1, len(s.topology.links) + 1)]
+    links = tuple(
+        replace(link, bandwidth=link.bandwidth / (1 + part), latency=link.latency + part)
+        for link, part in zip(s.topology.links, parts, strict=True)
+    )
+    return replace(s, topology=replace(s.topology, links=links))
+
+
+@given(planned_schedules().map(unlike), st.integers(1, 10**6))
+@settings(max_examples=examples(15, 30))
+def test_a_coarse_compiled_unit_changes_next_to_nothing(s: Schedule, size: int) -> None:
+    exact = simulate(s, size, CostModel(barrier=True)).time_us
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule_tables._Costs, "coarse", lambda *_: 1 << 40)
+        patch.setattr(schedule_tables.QueueTables, "fits", lambda _, __, unit, ___: unit == 1 << 40)
+        found = prepare(s, CostModel(barrier=True)).time(size)
+    # Where sums of unlike times tie all the same, which is rare, the order changes.
+    assert found == pytest.approx(exact, rel=1e-5)
+
+
+def test_units_too_fine_for_64_bits() -> None:
+    """Ten bandwidths whose common denominator has some hundred digits, in a thousand slices."""
+    primes = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149)
+    links = tuple(link(i, i + 1, Fraction(p, 99991), Fraction(1, p)) for i, p in enumerate(primes))
+    chain = Topology("chain", tuple(map(gpu, range(11))), links)
+    sends = [Transfer(0, i, i + 1, (i,), i) for i in range(10)]
+    s = replace(Schedule.of(chain, make("broadcast", 11), sends), segments=40)
+    assert prepare(s).time(12_345) == pytest.approx(simulate(s, 12_345).time_us, rel=1e-12)
+
+
+def test_routes_are_told_apart() -> None:
+    start = np.array([0, 2, 3, 5, 7, 9, 9])
+    links = np.array([4, 5, 4, 5, 4, 4, 5, 4, 5])
+    grains = np.array([1, 1, 1, 1, 2, 1])
+    first, which = distinct_routes(start, links, grains)
+    assert which[0] == which[3]
+    assert len(set(which.tolist())) == len(first) == 5
+    assert (which[first] == np.arange(5)).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 999), st.integers(0, 999)), min_size=1, max_size=30))
+def test_places_are_numbered_the_same_by_bits_and_by_a_table(moves: list[tuple[int, int]]) -> None:
+    source, target = np.array(moves).T
+    _, which = np.unique(np.concatenate([source, target]), return_inverse=True)
+    found = schedule_tables._dense_by_bits(source, target, 1000)
+    assert np.concatenate(found[:2]).tolist() == which.tolist()
+    assert found[2] == which.max() + 1

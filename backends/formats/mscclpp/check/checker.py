@@ -17,8 +17,7 @@ from ....check.findings import Finding, Severity, errors, errors_first
 from ..events import Counter
 from ..plan.model import ExecutionPlan, chunk_units
 from .form import MAX_OPS, form
-from .graph import Access, CounterUse, PlanGraph, at, build
-from .past import Past, batches
+from .graph import Access, CounterUse, Past, PlanGraph, at, batches, build
 
 MOST = 20
 MOST_FOLLOWED = 200_000
@@ -334,7 +333,7 @@ def _add(
 # --- unordered accesses, and remote accesses that may begin too early or end too late -------------
 #
 # Every access to the buffers of a rank is a bit, and moments know the accesses that have ended
-# before them (:mod:`.past`): O(edges · accesses / 64), for as many ranks at a time as fit a table.
+# before them (:class:`.Past`): O(edges · accesses / 64), for as many ranks at a time as fit.
 
 MOST_WORK = 10_000_000_000
 """Edges × words of accesses beyond which the proof is not attempted (a minute or so)."""

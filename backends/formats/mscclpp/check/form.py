@@ -154,7 +154,7 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
         )
     if not 1 <= plan.threads <= MAX_THREADS:
         yield wrong(f"{plan.threads} threads per block; the kernel takes 1 … {MAX_THREADS}")
-    if any(op.op in SWITCH_OPS for g in plan.gpus for b in g.blocks for op in all_ops(b)):
+    if any(op.op in SWITCH_OPS for op in plan.operations()):
         yield wrong(OLD_GPUS, Severity.WARNING)
     far = _furthest(plan)
     if far >= ADDRESSABLE:
@@ -162,11 +162,6 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
             "messages of max_message_size need offsets beyond 4 GiB, which wrap around",
             Severity.WARNING,
         )
-
-
-def all_ops(block: ThreadBlock) -> Iterator[Operation]:
-    """Yield the operations of a block and those in its pipelines."""
-    return (one for op in block.ops for one in (op, *op.body))
 
 
 def _furthest(plan: ExecutionPlan) -> int:

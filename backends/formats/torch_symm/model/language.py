@@ -8,6 +8,7 @@ take turns: a call of another function of the kernel, or of an operation on memo
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Generator
 from dataclasses import field
 from types import SimpleNamespace
@@ -45,6 +46,15 @@ class NumberKind:
         object.__setattr__(self, "primitive_bitwidth", 8 * width)
 
 
+def _by(operation: Callable[[Any, Any], Any]) -> Callable[[TileValue, Any], TileValue]:
+    """Return the method that applies an operation to numbers, the own ones first."""
+
+    def applied(self: TileValue, other: Any) -> TileValue:
+        return TileValue(operation(self.data, _of(other)))
+
+    return applied
+
+
 class TileValue:
     """A scalar or a tile of numbers, or of addresses where ``kind`` is given."""
 
@@ -64,42 +74,18 @@ class TileValue:
             return TileValue(self.data + self.kind.width * _of(other), self.kind)
         return TileValue(self.data + _of(other))
 
-    def __radd__(self, other: Any) -> TileValue:
-        return TileValue(other + self.data)
-
-    def __sub__(self, other: Any) -> TileValue:
-        return TileValue(self.data - _of(other))
-
-    def __mul__(self, other: Any) -> TileValue:
-        return TileValue(self.data * _of(other))
-
-    def __rmul__(self, other: Any) -> TileValue:
-        return TileValue(other * self.data)
-
-    def __and__(self, other: Any) -> TileValue:
-        return TileValue(self.data & _of(other))
-
-    def __or__(self, other: Any) -> TileValue:
-        return TileValue(self.data | _of(other))
-
-    def __rshift__(self, other: Any) -> TileValue:
-        return TileValue(self.data >> _of(other))
-
-    def __lshift__(self, other: Any) -> TileValue:
-        return TileValue(self.data << _of(other))
-
-    def __lt__(self, other: Any) -> TileValue:
-        return TileValue(self.data < _of(other))
-
-    def __gt__(self, other: Any) -> TileValue:
-        return TileValue(self.data > _of(other))
-
-    def __eq__(self, other: object) -> TileValue:  # type: ignore[override]
-        return TileValue(self.data == _of(other))
-
-    def __ne__(self, other: object) -> TileValue:  # type: ignore[override]
-        return TileValue(self.data != _of(other))
-
+    __radd__ = _by(lambda a, b: b + a)
+    __sub__ = _by(operator.sub)
+    __mul__ = _by(operator.mul)
+    __rmul__ = _by(lambda a, b: b * a)
+    __and__ = _by(operator.and_)
+    __or__ = _by(operator.or_)
+    __rshift__ = _by(operator.rshift)
+    __lshift__ = _by(operator.lshift)
+    __lt__ = _by(operator.lt)
+    __gt__ = _by(operator.gt)
+    __eq__ = _by(operator.eq)  # type: ignore[assignment]
+    __ne__ = _by(operator.ne)  # type: ignore[assignment]
     __hash__ = object.__hash__
 
     def to(self, kind: NumberKind, bitcast: bool = False) -> TileValue:
@@ -243,8 +229,7 @@ class Language:
     def _poll(self, word: int) -> str:
         """End a turn before a flag or packet is read: asleep if it was read, and nothing is new."""
         seen = word, int(self.memory.version[self.by.rank])
-        turn = ASLEEP if self.by.polled == seen else STEP
-        return turn
+        return ASLEEP if self.by.polled == seen else STEP
 
     def atomic_xchg(self, pointer: TileValue, value: Any, sem: str, scope: str) -> Reading:
         """Store to a flag."""

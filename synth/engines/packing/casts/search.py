@@ -43,8 +43,7 @@ from ....frontier.objective import meets_bound
 from ....judge.casts import cast_problems
 from ....judge.verify import verify
 from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
-from ....time.schedule_tables import prepare
-from ....time.slices import doubled
+from ....time.schedule_tables import doubled, prepare
 from ..trees.model import point_of
 from .schedule import Pair, lifted, planned, schedule_of
 

@@ -116,9 +116,7 @@ def _grow(
             for r in range(graph.row_start[i], graph.row_start[i + 1]):
                 cost += price[graph.rows[r]]
             if cost < dist[to]:
-                dist[to] = cost
-                back[to] = i
-                steps[to] = steps[node] + 1
+                dist[to], back[to], steps[to] = cost, i, steps[node] + 1
                 if size == len(keys):
                     return -1
                 size = _push(keys, items, size, cost, to)

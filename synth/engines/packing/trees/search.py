@@ -86,7 +86,7 @@ class Batch:
 
     def heights(self, machine: TreeMachine) -> Ints:
         """Hops from the root to the farthest rank, per tree."""
-        return self.depths(machine).max(axis=1)
+        return np.asarray(self.depths(machine).max(axis=1))
 
 
 class TreePool:

@@ -15,7 +15,7 @@ from benches import bench_together
 from command import Ran, Weft
 
 from weft.backends.cli import main
-from weft.backends.ranks.bench.results import entries
+from weft.backends.ranks.bench.job import entries
 from weft.dsl.nouns.collective import make
 
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")

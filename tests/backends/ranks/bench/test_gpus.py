@@ -11,9 +11,9 @@ from weft.backends.formats.p2p.compile import compile_script
 from weft.backends.formats.p2p.data import units_of
 from weft.backends.formats.p2p.embedded.nccl import Connection, Nccl, on_comm
 from weft.backends.formats.p2p.emit import emit, function_of
-from weft.backends.ranks.bench.gpus import NcclRank
 from weft.backends.ranks.bench.job import Bench, Contestant
 from weft.backends.ranks.bench.ranks import attend
+from weft.backends.ranks.nccl import NcclWorld
 from weft.synth.engines.classic.text import named_algorithm
 
 
@@ -35,6 +35,12 @@ class Job:
         import cupy
 
         Nccl(self.connection, cupy.cuda.get_current_stream(), "uint8").barrier()
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def Get_size(self) -> int:
+        return self.ranks
 
     def Ibarrier(self) -> Job:
         self._meet()
@@ -77,8 +83,8 @@ def test_a_ring_against_nccls_own(dtype):
             with cupy.cuda.Stream(non_blocking=True):
                 comm = cupy.cuda.nccl.NcclCommunicator(3, name, rank)
                 connection = on_comm(comm)
-                member = NcclRank(bench, connection, Job(said, connection))
-                found = attend(bench, member, lambda _: None)
+                world = NcclWorld(bench.timeout, connection, Job(said, connection))
+                found = attend(bench, world, lambda _: None)
                 rows.extend(found or ())
 
         gpu.machine.run(3, body)

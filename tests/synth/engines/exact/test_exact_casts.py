@@ -32,9 +32,10 @@ from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.classic.schedule import rounds_of
 from weft.synth.engines.exact import Exact
 from weft.synth.engines.exact.casts import offers_of
-from weft.synth.engines.exact.sums import as_sum, sum_bound, sum_spaces, takes_sum
+from weft.synth.engines.exact.sums import sum_bound, sum_spaces
 from weft.synth.engines.packing.engine import Packer
 from weft.synth.judge.verify import verify
+from weft.synth.reductions.allreduce import as_sum, takes_sum
 from weft.synth.time.schedule_time import simulate
 
 

@@ -14,9 +14,9 @@ from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Silent, Status
+from weft.synth.bounds.steps.demands import demands, find_orbits, reach
+from weft.synth.bounds.steps.flow_bound import flow_bound
 from weft.synth.engines.exact import paper, realize
-from weft.synth.engines.exact.demands import demands, find_orbits, reach
-from weft.synth.engines.exact.flow_bound import flow_bound
 from weft.synth.engines.exact.instance import ExactQuestion, ExactRun, build_space
 from weft.synth.solvers.pool import solvers
 

@@ -17,8 +17,8 @@ from weft.dsl.nouns.topology import Link, Topology, gpu
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.bounds.steps.demands import demands, reach
 from weft.synth.engines.exact import Exact, paper, realize
-from weft.synth.engines.exact.demands import demands, reach
 from weft.synth.engines.exact.instance import ExactQuestion, ExactRun, build_space
 from weft.synth.judge.verify import verify
 from weft.synth.time.latency import latency_us

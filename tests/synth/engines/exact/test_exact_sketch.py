@@ -16,8 +16,8 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Silent, Status
+from weft.synth.bounds.steps.demands import demands, reach
 from weft.synth.engines.exact import realize
-from weft.synth.engines.exact.demands import demands, reach
 from weft.synth.engines.exact.instance import ExactQuestion, ExactRun, apply_rules, build_space
 from weft.synth.judge.verify import verify
 

@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Floats, Ints
+from weft.dsl.base.arrays import Floats, Ints
 
 _SMALL = 256
 """Nodes of a graph for which SciPy takes longer to load (0.3 CPU seconds) than to do without."""
-_FEW = 4
-"""Sources are few if they are less than this part of the nodes: rounds over the arcs are quicker
-for them than a matrix of all nodes."""
 
 
 def distances(nodes: int, tails: Ints, heads: Ints, lengths: Ints, sources: Ints) -> Floats:
@@ -30,7 +27,7 @@ def distances(nodes: int, tails: Ints, heads: Ints, lengths: Ints, sources: Ints
     """
     if nodes > _SMALL:
         return _by_dijkstra(nodes, tails, heads, lengths, sources)
-    if len(sources) * _FEW < nodes:
+    if len(sources) * 4 < nodes:  # for few, rounds are quicker than a matrix of all nodes
         return _by_rounds(nodes, tails, heads, lengths, sources)
     between = np.full((nodes, nodes), np.inf)
     np.minimum.at(between, (tails, heads), lengths)
