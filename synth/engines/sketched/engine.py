@@ -213,7 +213,7 @@ class _ChunkCountSearch:
             took = simulate(schedule, size).time_us
             meter.spend(simulation_steps(schedule))
             if not found or took < found[0][0]:
-                found[:] = [(took, point_of(schedule, limits, took, goal))]
+                found[:] = [(took, point_of(schedule, limits, us=took, least_us=goal))]
                 self.observer.incumbent(found[0][1])
 
         search.run(meter, self.engine.patience, goal, improved)
