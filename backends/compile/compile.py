@@ -123,7 +123,6 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
 
 @kept(most=8)
 def _unrolled(schedule: Schedule, segments: int) -> Schedule:
-    """Return the schedule in segments; the same object for all its variants."""
     return unrolled(schedule, segments)
 
 
@@ -210,7 +209,16 @@ def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
         else:
             break
     attempt.close(stages.weave.protocol)
-    _refuse_large(steps, blocks, target)
+    limits = (
+        (steps, target.max_steps, "steps in one thread block"),
+        (blocks, target.max_blocks, "thread blocks on one rank"),
+    )
+    for value, limit, what in limits:
+        if value > limit:
+            raise UserError(
+                f"the program needs {value} {what}; {target.name} takes {limit}",
+                hint="fewer instances, fewer chunks, or another target",
+            )
     return program
 
 
@@ -268,7 +276,6 @@ def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOp
 
 
 def _most_messages(flow: Flow) -> int:
-    """Return the most messages of one connection."""
     assert flow.blocks is not None
     return int(np.bincount(flow.blocks.connection).max(initial=0))
 
@@ -279,19 +286,6 @@ def sizes(program: Program) -> tuple[int, int]:
     steps = offsets(np.maximum(waits, 1))[program.block_start]
     blocks = np.diff(program.first_block)
     return int(np.diff(steps).max(initial=0)), int(blocks.max())
-
-
-def _refuse_large(steps: int, blocks: int, target: Target) -> None:
-    limits = (
-        (steps, target.max_steps, "steps in one thread block"),
-        (blocks, target.max_blocks, "thread blocks on one rank"),
-    )
-    for value, limit, what in limits:
-        if value > limit:
-            raise UserError(
-                f"the program needs {value} {what}; {target.name} takes {limit}",
-                hint="fewer instances, fewer chunks, or another target",
-            )
 
 
 def label(words: list[str], collective: Collective, options: CompileOptions) -> str:

@@ -29,13 +29,10 @@ from weft.dsl.nouns.runtime import Target
 from .analyses.flow import NONE, Flow
 from .passes.aggregate import Aggregate
 from .passes.channels import Channels
-from .passes.dead import Dead
-from .passes.elide import Elide
-from .passes.fence import Fence
 from .passes.fuse import Fuse
-from .passes.prune import Prune
+from .passes.prune import Dead, Elide, Prune
 from .passes.scratch import Scratch
-from .passes.sync import Sync
+from .passes.sync import Fence, Sync
 from .passes.threadblocks import Pairing, ThreadBlocks
 from .passes.trace import Trace
 from .passes.weave import Weave

@@ -30,7 +30,7 @@ from weft.synth.judge.verify import require_valid
 from ..check.checker import check_program
 from ..check.findings import require_good
 from . import compile as passes
-from .analyses.grains import MOST_GRAINS as MOST_MOVED
+from .analyses.unroll import MOST_GRAINS as MOST_MOVED
 from .compile import CompileOptions
 from .pipeline import DEFAULT_PASSES
 from .request import ProvedArtefact, Request

@@ -61,14 +61,15 @@ def word(text: str) -> str:
 
 def _quoted(text: str) -> str:
     if not text.isprintable():
-        kept = (c if c.isprintable() and c not in "\\'" else _bytes(c) for c in text)
+        kept = (
+            c
+            if c.isprintable() and c not in "\\'"
+            else "".join(f"\\x{one:02x}" for one in c.encode("utf-8", "surrogatepass"))
+            for c in text
+        )
         return f"$'{''.join(kept)}'"
     # Without quotes zsh would look for a command whose name stands after the =.
     return f"'={shlex.quote(text[1:] + ' ')[1:-2]}'" if text.startswith("=") else shlex.quote(text)
-
-
-def _bytes(letter: str) -> str:
-    return "".join(f"\\x{one:02x}" for one in letter.encode("utf-8", "surrogatepass"))
 
 
 def assigned(name: str, value: str) -> str:
@@ -107,7 +108,6 @@ def slurm_line(job: LaunchJob) -> str:
 
 
 def _sized(job: LaunchJob) -> tuple[str, ...]:
-    """Return Slurm's options for the size of a job."""
     gpus = (f"--ntasks-per-node={job.gpus}", f"--gpus-per-node={job.gpus}")
     return (f"--nodes={job.hosts}", *gpus, f"--cpus-per-task={CORES}")
 

@@ -33,36 +33,26 @@ from weft.synth.time.program_time import ProgramClock
 from ..tune.baselines import Baseline, SwitchSums, best_of, nccl_baselines
 from ..tune.nccl_settings import ANY, NcclSettings
 
-PROBE = 1.1
-"""Factor on a number by which the times' dependence on it is found."""
 
-LEAST_EFFECT = 0.2
-"""A number is told if some time changes by this share of its own change, at least."""
+@dataclass(frozen=True, slots=True)
+class FitEffort:
+    """Thresholds and limits of a fit."""
 
-LEAST_OWN = 0.25
-"""Share of a number's effect, at least, that the numbers chosen before cannot have as well."""
+    probe: float = 1.1  # factor on a number by which the times' dependence on it is found
+    effect_share: float = 0.2  # of a number's change, by which some time must change
+    own_share: float = 0.25  # of a number's effect, that the numbers chosen before cannot have
+    range: float = 8.0  # a fitted number is within this factor of its default
+    prior: float = 0.01  # weight of the default beside one time, in units of relative error
+    contradiction: float = 1.5  # between times of one collective and size
+    missed: float = 2.0  # factor by which a fitted time is off that is named
+    named: int = 3  # missed times that a remark names
+    steps: int = 15  # of the fit, at most
+    # Sizes of a collective that take part in the fit, each by the median of its times; all times
+    # are held against it afterwards.
+    points: int = 12
 
-RANGE = 8.0
-"""A fitted number is within this factor of its default."""
 
-PRIOR = 0.01
-"""Weight of the default beside one measured time, in units of relative error."""
-
-CONTRADICTION = 1.5
-"""Times of one collective and size that differ by more than this factor contradict each other."""
-
-MISSED = 2.0
-"""A fitted time that is off by more than this factor explains nothing: it is named."""
-
-MOST_NAMED = 3
-"""Missed times that a remark names."""
-
-MOST_STEPS = 15
-"""Steps of the fit, at most."""
-
-MOST_POINTS = 12
-"""Sizes of a collective that take part in the fit, each by the median of its times; all times are
-held against it afterwards."""
+FIT = FitEffort()
 
 ORDER = ("host", "reach", "alpha", "start", "efficiency")
 """First parts of the keys that may be fitted; of two that the times cannot tell
@@ -109,7 +99,7 @@ class FittedNumber:
     @property
     def at_end(self) -> bool:
         """True if the value is an end of what a fit may choose: the times ask for more."""
-        ends = (self.default / RANGE, min(self.default * RANGE, _most(self.key)))
+        ends = (self.default / FIT.range, min(self.default * FIT.range, _most(self.key)))
         return any(math.isclose(self.value, end, rel_tol=0.01) for end in ends)
 
 
@@ -184,16 +174,16 @@ class Calibration:
 
     def _missed_words(self) -> str:
         """Return which times are off by more than twice, the farthest first; empty if none is."""
-        off = [(r.factor, r) for r in self.residuals if not r.apart and r.factor > MISSED]
+        off = [(r.factor, r) for r in self.residuals if not r.apart and r.factor > FIT.missed]
         if not off:
             return ""
         off.sort(key=lambda pair: -pair[0])
-        named = "; ".join(r.words for _, r in off[:MOST_NAMED]) + "; …" * (len(off) > MOST_NAMED)
+        named = "; ".join(r.words for _, r in off[: FIT.named]) + "; …" * (len(off) > FIT.named)
         return (
             f"the fitted numbers do not explain {len(off)} of "
             f"{sum(not r.apart for r in self.residuals)} times, which are off by more than "
-            f"{MISSED:g} times: {named}. Times are in µs, out of place; leave out runs that were "
-            "disturbed"
+            f"{FIT.missed:g} times: {named}. Times are in µs, out of place; leave out runs that "
+            "were disturbed"
         )
 
 
@@ -202,7 +192,7 @@ def contradictions(times: Sequence[MeasuredTime]) -> Iterator[list[MeasuredTime]
     order = sorted(times, key=lambda t: t.same)
     for _, group in groupby(order, key=lambda t: t.same):
         same = sorted(group, key=lambda t: t.us)
-        if same[-1].us > CONTRADICTION * same[0].us:
+        if same[-1].us > FIT.contradiction * same[0].us:
             yield same
 
 
@@ -241,8 +231,10 @@ def calibrate(
     effects = {}
     for i, (key, x) in enumerate(defaults.items(), start=1):
         tell(f"what times depend on: number {i} of {len(defaults)}")
-        changed = _us(_changed(topology, key, x), points, runtime)
-        effects[key] = np.log(plain / changed) / np.log(PROBE)
+        changed = _us(
+            _with(topology, [TimingNumber(key, Fraction(x / FIT.probe), "")]), points, runtime
+        )
+        effects[key] = np.log(plain / changed) / np.log(FIT.probe)
     told, untold = _chosen(defaults, effects)
     if not told:
         raise UserError("the times depend on no number that can be fitted")
@@ -321,7 +313,7 @@ def _thinned(times: Sequence[MeasuredTime]) -> list[MeasuredTime]:
     found = []
     for _, group in groupby(medians, key=lambda t: t.kind):
         mine = list(group)
-        picks = np.linspace(0, len(mine) - 1, min(len(mine), MOST_POINTS)).round().astype(int)
+        picks = np.linspace(0, len(mine) - 1, min(len(mine), FIT.points)).round().astype(int)
         found += [mine[i] for i in dict.fromkeys(picks.tolist())]
     return found
 
@@ -343,13 +335,7 @@ def _defaults(topology: Topology, runtime: str, times: Sequence[MeasuredTime]) -
     return {key: found[key] for key in keys}
 
 
-def _changed(topology: Topology, key: str, default: float) -> Topology:
-    """Return the machine with a number changed by the factor of the probe."""
-    return _with(topology, [TimingNumber(key, Fraction(default / PROBE), "")])
-
-
 def _us(topology: Topology, points: Sequence[MeasuredTime], runtime: str) -> Floats:
-    """Return the predicted times."""
     return np.array([us for us, _, _ in _predicted(topology, points, runtime)])
 
 
@@ -361,12 +347,12 @@ def _chosen(
     untold: dict[str, str] = {}
     for key in defaults:
         effect = effects[key]
-        if np.abs(effect).max() < LEAST_EFFECT:
+        if np.abs(effect).max() < FIT.effect_share:
             untold[key] = "no measured time depends on it"
             continue
         basis = np.array([effects[k] for k in told]).T.reshape(len(effect), len(told))
         left = effect - basis @ np.linalg.lstsq(basis, effect, rcond=None)[0] if told else effect
-        if np.linalg.norm(left) < LEAST_OWN * np.linalg.norm(effect):
+        if np.linalg.norm(left) < FIT.own_share * np.linalg.norm(effect):
             alike = max(told, key=lambda k: abs(float(_cosine(effects[k], effect))))
             untold[key] = f"the times cannot tell it from {alike}"
         else:
@@ -389,7 +375,7 @@ def _fit(
     keys, first = list(start), np.log(list(start.values()))
     measured = np.log([p.us for p in points])
     tries = itertools.count(1)
-    most = MOST_STEPS * (len(keys) + 1)  # a step, and its derivative by each number
+    most = FIT.steps * (len(keys) + 1)  # a step, and its derivative by each number
 
     def errors(x: Floats) -> Floats:
         tell(f"fit to {len(points)} times: {next(tries)} of {most} tries at most")
@@ -398,9 +384,9 @@ def _fit(
             for k, v in zip(keys, np.exp(x), strict=True)
         ]
         times = np.log(_us(_with(topology, numbers), points, runtime))
-        return np.concatenate([times - measured, PRIOR * (x - first)])
+        return np.concatenate([times - measured, FIT.prior * (x - first)])
 
-    width = np.log(RANGE)
+    width = np.log(FIT.range)
     found = least_squares(
         errors,
         first,
@@ -408,7 +394,7 @@ def _fit(
         loss="soft_l1",
         f_scale=0.2,
         diff_step=[0.02] * len(keys),
-        max_nfev=MOST_STEPS,
+        max_nfev=FIT.steps,
     )
     values = zip(keys, np.exp(found.x).tolist(), strict=True)
     return {key: min(value, _most(key)) for key, value in values}

@@ -10,7 +10,6 @@ from pathlib import PurePath
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.importers.nccl_log import NcclChoice, NcclLog
 from weft.dsl.importers.nccl_tests import NcclTestsRun
-from weft.dsl.nouns.collective import Kind
 
 APART = 1.15
 """Least ratio of the two predictions, of file and of NCCL's own, between which a time decides."""
@@ -81,18 +80,11 @@ def verdicts(run: NcclTestsRun, log: NcclLog, ours: bool, predict: Predict) -> l
         for in_place, us in ((False, row.us), (True, row.in_place_us)):
             if us:
                 told = predict(row.bytes, in_place)
-                own = _choices(log.choices, run.kind, row.bytes, ranks)
+                mine = [one for one in log.choices if one.kind in (None, run.kind)]
+                own = [one for one in mine if one.message_bytes(ranks) == row.bytes]
                 ran, why = _judged(us, told, own, log, ours)
                 found.append(SizeVerdict(row.bytes, in_place, us, told, ran, why, row.where))
     return found
-
-
-def _choices(
-    choices: Sequence[NcclChoice], kind: Kind | None, size: int, ranks: int
-) -> list[NcclChoice]:
-    """Return what the log says of a size."""
-    mine = [one for one in choices if one.kind in (None, kind)]
-    return [one for one in mine if one.message_bytes(ranks) == size]
 
 
 def _judged(

@@ -18,9 +18,9 @@ from weft.synth.time.program_time import ProgramClock
 from ..deploy.settings import XML, is_amd, usual_loader
 from ..tune.baselines import TimedOption, best_of, nccl_baselines
 from ..tune.claims import plan_clock
+from ..tune.folder import XmlFiles
 from ..tune.library_model import library_model
 from ..tune.nccl_settings import ANY, NcclSettings
-from ..tune.xml_files import XmlFiles
 from .evidence import Predict, SizePrediction
 
 

@@ -91,7 +91,6 @@ def _setting(
 
 
 def _channels(text: str, path: str) -> int:
-    """Parse the number of channels behind a path."""
     many = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
     if not 1 <= many <= RCCL.max_channels:
         raise UserError(

@@ -27,7 +27,7 @@ from ..check.checks import Check, of_findings, of_report
 from ..check.findings import errors, require_good
 from ..compile.request import ProvedArtefact, Request, shape
 from .listings import program_sheets, program_text
-from .recognition import own_format
+from .recognition import RECOGNIZERS, own_format
 
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
@@ -200,6 +200,8 @@ class Format:
 
     def recognizes(self, text: str, data: object) -> bool:
         """Return True if a file is of this format; ``data``: its JSON, None if it is not JSON."""
+        if self.name in RECOGNIZERS:
+            return RECOGNIZERS[self.name](text, data)
         return self.says_kind and isinstance(data, dict) and data.get("weft") == self.kind
 
     def read(self, text: str, where: str) -> Any:
@@ -386,12 +388,6 @@ class Format:
         )
 
     def _require_good(self, text: str, program: Program, target: str) -> None:
-        """Judge an emitted text, as far as the format can.
-
-        Raises:
-            CheckFailed, UserError: it is wrong; PluginFault: another package made it wrong, for
-            the program that it was given is good.
-        """
         from ..check.checker import check_program
 
         if not self._has("findings"):
@@ -434,12 +430,10 @@ class ProgramFormat(Format, ABC):
         return expect(Program, self.read(text, where), self, "read")
 
     def collective(self, text: str, where: str) -> Collective:
-        """Return the collective of the program."""
         program = self._program(text, where)
         return program.collective
 
     def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
-        """Return the program in a file, found good by the program checker."""
         from ..check.checker import check_program
 
         program = self._program(text, where)
@@ -447,7 +441,6 @@ class ProgramFormat(Format, ABC):
         return ProgramContent(program)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        """Return the collective and the size, then proofs and findings of the program checker."""
         from ..check.checker import report_program
 
         program = self._program(text, where)
@@ -456,7 +449,6 @@ class ProgramFormat(Format, ABC):
         return [Check("form", True, size), *of_report(report, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """Return the findings of the program checker on the file."""
         from ..check.checker import check_program
 
         return check_program(self._program(text, where), target)
@@ -464,7 +456,6 @@ class ProgramFormat(Format, ABC):
     def execute(
         self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
-        """Run the program in the interpreter."""
         from ..execute.execute import run_program
 
         program = self._program(text, where)
@@ -473,7 +464,6 @@ class ProgramFormat(Format, ABC):
         )
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """Return the listing of the program."""
         program = self._program(text, where)
         collective = program.collective
         return program_text(program), {
@@ -484,7 +474,6 @@ class ProgramFormat(Format, ABC):
         }
 
     def sheets(self, text: str, where: str) -> Sheets | None:
-        """Facts, how many instructions of each kind there are, and the code."""
         return program_sheets(self._program(text, where))
 
 

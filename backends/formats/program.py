@@ -27,18 +27,13 @@ class ProgramFile(ProgramFormat):
     no_casts: ClassVar[str] = "a program is of sends and receives"
     says_kind: ClassVar[bool] = True
 
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True if the JSON says so under its key ``weft``."""
-        return Format.recognizes(self, text, data)
+    recognizes = Format.recognizes
 
     def read(self, text: str, where: str) -> Program:
-        """Return the program in a file: well formed, not proved."""
         return load(parse_json(text, where), where)
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """Return the JSON text; the sizes make no difference to it."""
         return json.dumps(dump(program), separators=(",", ":")) + "\n"
 
     def checked(self, target: str) -> str:
-        """Return the name of the format: the artefact is the program."""
         return self.name

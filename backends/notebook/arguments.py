@@ -124,8 +124,8 @@ def seconds_of(given: float | str | None) -> float | None:
     return positive(given, "time", 'a number of seconds, or a text such as "60s"')
 
 
-def positive(given: object, what: str, hint: str) -> float:
-    """Return a number above 0.
+def positive(given: object, what: str, hint: str, *, zero: bool = False) -> float:
+    """Return a number above 0, or (``zero``) from 0 on.
 
     Raises:
         WrongType, UserError: it is not.
@@ -133,21 +133,7 @@ def positive(given: object, what: str, hint: str) -> float:
     given = plain(given)
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise _wrong(what, given, hint)
-    if not 0 < given < float("inf"):
-        raise UserError(f"{what} is {given}", hint=f"it takes {hint}")
-    return float(given)
-
-
-def share(given: object, what: str) -> float:
-    """Return a number from 0 on, of 1.
-
-    Raises:
-        WrongType, UserError: it is not.
-    """
-    hint, given = "a share such as 0.03, for 3 %", plain(given)
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise _wrong(what, given, hint)
-    if not 0 <= given < float("inf"):
+    if not 0 <= given < float("inf") or (given == 0 and not zero):
         raise UserError(f"{what} is {given}", hint=f"it takes {hint}")
     return float(given)
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft import __version__
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import check_replaceable, write_folder
 from weft.dsl.base.integers import integer
@@ -27,7 +26,7 @@ from ..tune.artefacts import Wanted, require_expressible, require_formats
 from ..tune.asks import Named
 from ..tune.folder import files_in, texts_of
 from ..tune.manifest import stem_of
-from ..tune.options import TuneOptions, timing_of
+from ..tune.options import TuneOptions, provenance, timing_of
 from ..tune.tune import tune as tune_one
 from .arguments import (
     Machine,
@@ -38,7 +37,6 @@ from .arguments import (
     positive,
     range_of,
     seconds_of,
-    share,
 )
 
 
@@ -80,7 +78,7 @@ def tune(
     options = TuneOptions(
         range_of(sizes),
         _wanted([to] if isinstance(to, str) else to, target, machine, found),
-        share(within, "within"),
+        positive(within, "within", "a share such as 0.03, for 3 %", zero=True),
         positive(effort, "effort", "a number, 3"),
         seconds_of(time),
         integer(seed, "seed"),
@@ -88,7 +86,9 @@ def tune(
         sketches=tuple(_sketch(text) for text in sketches),
     )
     if output is not None:
-        _require_replaceable(str(output), force=force)
+        output, known = str(output), files_in(str(output))
+        replaces = known | {REPORT} if known else known
+        check_replaceable(Path(output), output, force=force, replaces=replaces)
     with local(None if jobs is None else integer(jobs, "jobs")) as pool:
         made = [tune_one(machine, one, options, partial(_answers, pool), tell) for one in found]
     library = Library(
@@ -98,35 +98,22 @@ def tune(
         options.sizes.high,
         timing_of(options),
         tuple(one.tuned for one in made),
-        _provenance(options, sketches),
+        provenance(options, sketches),
     )
     files = texts_of(library, [one.files for one in made])
     files[REPORT] = library_html(library, files)
     if output is not None:
-        write_folder(str(output), files, force=force, replaces={*files_in(str(output)), REPORT})
+        write_folder(str(output), files, force=force, replaces={*replaces, REPORT})
     return replace(library, files=files)
 
 
 def _asked(collectives: Movement | Iterable[Movement], machine: Topology) -> list[Collective]:
-    """Return the collectives on the machine's ranks.
-
-    Raises:
-        UserError: there is none, or one is given twice.
-    """
     several = isinstance(collectives, Iterable) and not isinstance(collectives, str)
     asked: Any = collectives if several else [collectives]
     found = [collective_of(one, machine.ranks) for one in asked]
     if len(set(map(stem_of, found))) < len(found) or not found:
         raise UserError("collectives must be given, and each once")
     return found
-
-
-def _require_replaceable(folder: str, *, force: bool) -> None:
-    """Raise UserError if a folder holds what ``force`` does not replace, before any work."""
-    known = files_in(folder)
-    check_replaceable(
-        Path(folder), folder, force=force, replaces=known | {REPORT} if known else known
-    )
 
 
 def _wanted(
@@ -142,17 +129,6 @@ def _wanted(
     for one in asked:
         require_expressible(wanted, one)
     return wanted
-
-
-def _provenance(options: TuneOptions, sketches: Sequence[str]) -> dict[str, Any]:
-    return {
-        "weft": __version__,
-        "seed": options.seed,
-        "effort_per_question": options.effort,
-        **({} if options.seconds is None else {"cut_off_s": options.seconds}),
-        "sketches": list(sketches),
-        "engines": list(options.engines),
-    }
 
 
 def _sketch(text: str) -> Named:

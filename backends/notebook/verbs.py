@@ -28,8 +28,7 @@ from weft.dsl.nouns.workload import Workload
 from ..cli.flags.shared import SEVERAL, Flags
 from ..cli.frame.entry import run_verb
 from ..cli.frame.parser import VerbParser, flags_of
-from ..cli.output.console import Console
-from ..cli.output.exit_codes import Exit
+from ..cli.output.console import Console, Exit
 from .arguments import Machine, Movement, Size
 
 File: TypeAlias = str | PathLike[str]
@@ -284,7 +283,6 @@ def _answer(verb: str, given: Sequence[Any], options: Mapping[str, Any]) -> Answ
 
 
 def _option(spec: Mapping[str, Any], name: str, value: Any, folder: str) -> Iterator[str]:
-    """Yield the words of an option; none for None and False."""
     flag = spec["names"][-1]
     if isinstance(value, bool) and spec["spec"].get("action") == "store_true":
         yield from [flag] * value
@@ -301,11 +299,7 @@ def _option(spec: Mapping[str, Any], name: str, value: Any, folder: str) -> Iter
 
 
 def _text(value: Any, folder: str) -> str:
-    """Return the text of an argument; a noun is written to a file.
-
-    Raises:
-        WrongType: neither a text, a number nor a noun that has a file.
-    """
+    """Return the text of an argument; a noun is written to a file."""
     value = plain(value)
     if isinstance(value, str | PathLike | int | float) and not isinstance(value, bool):
         return str(value)

@@ -30,28 +30,13 @@ from ..formats.msccl.emit import collective_name
 from ..formats.msccl.format import MscclXml
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.format import ScriptFile
+from .effort import EFFORT
 from .variants import Variant
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
 
     from ..formats.format import Format as Backend
-
-ORDERS, FEW_ORDERS = 12, 3
-"""Interleavings in which every artefact is executed before it is written; the second number applies
-above ``MANY`` ranks. The proof covers all of them."""
-
-MANY = 32
-
-MOST_STEPS = 300_000
-"""Operations that are executed of an artefact whose format interprets them one by one: some seconds
-of each file, of which a library has dozens."""
-
-MOST_COMPILED = 100_000
-"""The same for programs in MSCCL XML, which compiled loops execute: instructions times orders."""
-
-MOST_EXECUTED = 128
-"""Largest number of ranks of an artefact that is executed; larger ones are proved only."""
 
 SUFFIX = {"msccl-xml": ".xml", "mscclpp-json": ".json", "program": ".json"}
 """File suffixes of the formats; the others are Python."""
@@ -186,8 +171,9 @@ class _ProgramFiles:
         path = f"{self.backend.name}/{name}{SUFFIX.get(self.backend.name, '.py')}"
         text = self._text(name, sizes)
         require_good(self.backend.findings(text, path, self.runtime), path)
-        nameless = _nameless(text)
-        if self.schedule.topology.ranks <= MOST_EXECUTED and nameless not in self.executed:
+        first, rest, others = text.partition("\n")
+        nameless = re.sub(r' (?:name|minBytes|maxBytes)="[^"]*"', "", first) + rest + others
+        if self.schedule.topology.ranks <= EFFORT.executed_ranks and nameless not in self.executed:
             self._execute(text, path)
             self.executed.add(nameless)
         return path, text
@@ -224,11 +210,13 @@ class _ProgramFiles:
         """Execute a file; raises CheckFailed if it computes something else."""
         # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
         wanted = self.schedule.collective.coarsest().in_grains()
-        orders = ORDERS if self.schedule.topology.ranks <= MANY else FEW_ORDERS
+        few, steps = EFFORT.few_execution_orders, EFFORT.executed_operations
+        many = self.schedule.topology.ranks > EFFORT.many_ranks
+        orders = few if many else EFFORT.execution_orders
         if isinstance(self.backend, MscclXml):
-            orders = max(FEW_ORDERS, min(orders, MOST_COMPILED // self.program.instructions))
+            orders = max(few, min(orders, EFFORT.compiled_operations // self.program.instructions))
         request = ExecutionRequest(
-            interleavings=orders, seed=self.seed, collective=wanted, steps=MOST_STEPS
+            interleavings=orders, seed=self.seed, collective=wanted, steps=steps
         )
         done = self.backend.execute(text, where, request)
         if not done.ok:
@@ -237,13 +225,6 @@ class _ProgramFiles:
                 where=where,
                 hint="nothing was written; this is a bug in weft, please report it",
             )
-
-
-def _nameless(text: str) -> str:
-    """Return MSCCL XML without the name and the sizes in its first line; other files as they
-    are."""
-    first, rest, others = text.partition("\n")
-    return re.sub(r' (?:name|minBytes|maxBytes)="[^"]*"', "", first) + rest + others
 
 
 def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:

@@ -20,18 +20,7 @@ from weft.synth.engines.classic.in_network import InNetwork
 from weft.synth.engines.classic.lanes import Laned
 from weft.synth.engines.classic.place import find_algorithm, names_for
 
-from .work import MOST_OPERATIONS
-
-OCTAVES = 4
-"""Doublings between two sizes that the engines are asked about."""
-
-EXACT_RANKS = 8
-"""Largest number of ranks for which the frontier in steps and rounds is asked for: each point may
-be best as a program, which has latencies that a schedule does not model."""
-
-SLICES = 8
-"""Approximate number of successive parts in a program: iterations of the runtime's loop, instances,
-segments. An order that is good for the hundred slices of a schedule is not the best for so few."""
+from .effort import EFFORT
 
 PIECES = (1, 4)
 """Pipeline pieces of classic algorithms, besides those of their best."""
@@ -163,7 +152,7 @@ def again(
     All engines (or those that the user names) at both ends of the sizes, which take longest; then
     baselines and sketches. For few ranks, all questions.
     """
-    if ranks <= EXACT_RANKS:
+    if ranks <= EFFORT.exact_ranks:
         return list(questions)
     ends, asked = (sizes.low, sizes.high), engines or ("portfolio",)
     searches = [q for q in questions if q.engine in asked and q.size in ends and not q.sketch]
@@ -171,9 +160,9 @@ def again(
 
 
 def _ladder(sizes: SizeRange) -> list[int]:
-    """Return sizes from low to high, at most ``OCTAVES`` octaves apart."""
+    """Return sizes from low to high, at most ``asked_octaves`` octaves apart."""
     powers = list(sizes.powers())
-    return sorted({*powers[::OCTAVES], powers[-1]})
+    return sorted({*powers[:: EFFORT.asked_octaves], powers[-1]})
 
 
 def _classic(topology: Topology, collective: Collective) -> Iterator[Ask]:
@@ -183,7 +172,7 @@ def _classic(topology: Topology, collective: Collective) -> Iterator[Ask]:
         one = find_algorithm(name, collective.kind)
         if isinstance(one, InNetwork):  # no program says what switches sum or copy
             continue
-        if isinstance(one, Laned) and _messages(one, topology) > MOST_OPERATIONS:
+        if isinstance(one, Laned) and _messages(one, topology) > EFFORT.program_instructions:
             continue
         for pieces in PIECES if one.pipelined else (1,):
             text = f"classic{{algorithm={name},chunks={pieces}}}"
@@ -193,7 +182,7 @@ def _classic(topology: Topology, collective: Collective) -> Iterator[Ask]:
 
 def _messages(one: Laned, topology: Topology) -> int:
     """Return about how many messages an algorithm in lanes has, or more: some for each step, rank
-    and lane. Of more than :data:`.MOST_OPERATIONS` no program would be timed."""
+    and lane. Of more than ``program_instructions`` no program would be timed."""
     ranks = topology.ranks
     if ranks < 2:
         return 0
@@ -203,7 +192,7 @@ def _messages(one: Laned, topology: Topology) -> int:
 
 
 def _synthesized(topology: Topology, collective: Collective, ladder: list[int]) -> Iterator[Ask]:
-    if topology.ranks <= EXACT_RANKS:
+    if topology.ranks <= EFFORT.exact_ranks:
         yield Ask("exact", "exact", Objective.FRONTIER)
     for size in ladder:
         yield _at("portfolio", size)
@@ -217,7 +206,7 @@ def _synthesized(topology: Topology, collective: Collective, ladder: list[int]) 
     if collective.kind is not Kind.ALLTOALL:
         for trees in (1, 2):
             for size in dict.fromkeys((ladder[len(ladder) // 2], ladder[-1])):
-                yield _at(f"packing{{trees={trees},segments={SLICES}}}", size)
+                yield _at(f"packing{{trees={trees},segments={EFFORT.slices}}}", size)
 
 
 def _at(engine: str, size: int, sketch: Named | None = None) -> Ask:

@@ -42,6 +42,7 @@ from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.schedule_time import bus_factor
 
 from ..compile.compile import CompileOptions, lower_algorithm
+from .effort import EFFORT
 
 VERSIONS = {NCCL: "NCCL 2.23 to 2.30", "rccl": "RCCL of 2024-10"}
 """The versions whose tuner's constants the baselines have."""
@@ -53,21 +54,6 @@ KERNELS = replace(
     MSCCL, name="kernels", max_steps=UNLIMITED, max_blocks=UNLIMITED, max_nodes=UNLIMITED
 )
 """NCCL's own kernels are no files, and have no limits of files."""
-
-LARGE = 256 << 20
-"""Bytes at which the bandwidth of rings is taken, from a message of half of that on."""
-
-MOST_MOVES = 300_000
-"""Messages of a program beyond which it is not tried."""
-
-FEW_MOVES = 60_000
-"""Messages of a program that has not all of a machine's rings."""
-
-MOST_TREE_MOVES = 35_000
-"""Messages of a tree beyond which it is not cut into pieces."""
-
-MOST_RING_MOVES = 20_000
-"""Messages of rings beyond which those on fewer hosts are simulated."""
 
 PAIRS = 12
 """Peers that NCCL's channels are shared among in an alltoall: two channels for each."""
@@ -257,7 +243,7 @@ class _BaselineSite:
         parts = self.topology.ranks if self.kind is Kind.ALLREDUCE else 1
         ceilings = self._ring_ceilings()
         for pieces in PIECES if self.kind in ROOTED else (1,):
-            if len(rings) * self.topology.ranks * pieces <= MOST_MOVES:
+            if len(rings) * self.topology.ranks * pieces <= EFFORT.baseline_messages:
                 chunks = parts * len(rings) * pieces
                 program = _ring_program(self.kind, self.topology.ranks, rings, chunks)
                 yield from self._baseline(name, program, len(rings), ceilings=ceilings)
@@ -280,7 +266,7 @@ class _BaselineSite:
 
         ceilings = self._tree_ceilings(rings[0]) if rings and self.runtime == NCCL else {}
         for pieces in TREE_PIECES:
-            if pieces == 1 or 2 * self.topology.ranks * count * pieces <= MOST_TREE_MOVES:
+            if pieces == 1 or 2 * self.topology.ranks * count * pieces <= EFFORT.tree_messages:
                 program = _program(self.kind, self.topology.ranks, count * pieces, write)
                 yield from self._baseline("tree", program, count, ceilings=ceilings, tree=True)
 
@@ -335,8 +321,9 @@ class _BaselineSite:
 
     def _tree_ceilings(self, rings: Baseline) -> dict[Protocol, float]:
         """GB/s of the message, twice of which cross the bus: a part of what rings have."""
-        half, whole = (rings.run_us(n, Protocol.SIMPLE) for n in (LARGE // 2, LARGE))
-        bus = bus_factor(make(self.kind, self.topology.ranks)) * LARGE / 2 / (whole - half)
+        large = EFFORT.ring_bytes
+        half, whole = (rings.run_us(n, Protocol.SIMPLE) for n in (large // 2, large))
+        bus = bus_factor(make(self.kind, self.topology.ranks)) * large / 2 / (whole - half)
         bus /= BYTES_PER_US_PER_GBPS
         found = {}
         for protocol in rings.protocols:
@@ -350,9 +337,9 @@ class _BaselineSite:
 def _few(rings: tuple[lanes.Ring, ...], ranks: int) -> tuple[lanes.Ring, ...]:
     """As many of the rings as a program has room for."""
     each = 2 * ranks * ranks
-    if len(rings) <= FEWEST_CHANNELS and len(rings) * each <= MOST_MOVES:
+    if len(rings) <= FEWEST_CHANNELS and len(rings) * each <= EFFORT.baseline_messages:
         return rings
-    return rings[: max(1, min(FEWEST_CHANNELS, FEW_MOVES // each))]
+    return rings[: max(1, min(FEWEST_CHANNELS, EFFORT.partial_ring_messages // each))]
 
 
 def _program(kind: Kind, ranks: int, chunks: int, write: Callable[[Builder], None]) -> Program:
@@ -393,7 +380,7 @@ def fewer_hosts(topology: Topology) -> Topology | None:
     if topology.hosts < 3:
         return None
     rings, each = len(Site(topology).rings), topology.ranks // topology.hosts
-    hosts = math.isqrt(MOST_RING_MOVES // (2 * rings)) // each // 2 * 2
+    hosts = math.isqrt(EFFORT.ring_messages // (2 * rings)) // each // 2 * 2
     if not 2 <= hosts < topology.hosts or topology.ranks % topology.hosts:
         return None
     numbers = sorted(

@@ -11,22 +11,13 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Floats
 from weft.dsl.base.lazy_dataclass import dataclass
 
+from .effort import EFFORT
+
 EVEN = 1 + 1e-9
 """Largest ratio of two times that count as equal."""
 
 LEAST = 1e-12
 """Least time in µs of anything; 0 µs, where nothing moves, has no logarithm."""
-
-
-EDGE = 0.01
-"""Largest share of time that a size may lose for a change at a power of two, which people remember
-and compare with, or for one form of a baseline instead of several."""
-
-FINEST = 4096
-"""Part of a size to which it is found where plans change; smaller sizes are found to the byte."""
-
-PARTS = 6
-"""Parts between two sizes of the grid at whose ends two plans are compared, to change in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +61,13 @@ def few(times: Floats, limit: Floats, price: Floats) -> list[int]:
 
 def limits(times: Floats, baseline: Floats, within: float, of_baselines: Bools) -> Floats:
     """Return the time limit of each plan at each size: near the best, and no more than the baseline
-    but for a plan that is of a baseline itself, whose forms take turns every few KiB: :data:`EDGE`.
+    but for a plan that is of a baseline itself, whose forms take turns every few KiB.
 
     ``baseline``: shape (sizes,), infinite where there is none. ``of_baselines``: shape
     (candidates,). The result has the shape of ``times``.
     """
     best = times.min(axis=0)
-    held = baseline * np.where(of_baselines, 1 + EDGE, 1.0)[:, None]
+    held = baseline * np.where(of_baselines, 1 + EFFORT.edge_share, 1.0)[:, None]
     return np.asarray(np.minimum(best * (1 + within), np.maximum(held, best)) * EVEN)
 
 
@@ -102,7 +93,7 @@ def rounded(
     allowed: Callable[[int, int], bool],
     us: Callable[[int, int], float],
 ) -> list[Stretch]:
-    """Return the stretches with ends at powers of two, wherever that costs under :data:`EDGE`.
+    """Return the stretches with ends at powers of two, wherever that costs under ``edge_share``.
 
     ``allowed(place, at)``: whether a candidate may be used at an index of the grid. The nearer
     power of two is tried first.
@@ -122,7 +113,7 @@ def rounded(
             winner, loser = (one, other) if size < change else (other, one)
             inside = [at for at, n in enumerate(grid) if low <= n <= high]
             if all(allowed(loser.place, at) for at in inside) and all(
-                us(loser.place, n) <= (1 + EDGE) * us(winner.place, n)
+                us(loser.place, n) <= (1 + EFFORT.edge_share) * us(winner.place, n)
                 for n in dict.fromkeys((low, *(grid[at] for at in inside), high))
             ):
                 made[i - 1], made[i] = replace(one, high=size - 1), replace(other, low=size)
@@ -132,12 +123,12 @@ def rounded(
 
 def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int], float]) -> int:
     """Return the size in (low, high] from which the other is used: the least one from which it is
-    not slower, down to :data:`FINEST`.
+    not slower, down to ``change_parts``.
 
-    Forms of one algorithm may cross more than once. So both are timed at the ends of :data:`PARTS`
-    parts, and the change is made in the part where it costs least: first by the largest loss at one
-    of these sizes, then by the sum of all losses. Where the other is quicker at ``low`` already it
-    was passed over there to have few plans, and takes over right after; where it is not even at
+    Forms of one algorithm may cross more than once. So both are timed at the ends of some parts,
+    and the change is made in the part where it costs least: first by the largest loss at one of
+    these sizes, then by the sum of all losses. Where the other is quicker at ``low`` already it was
+    passed over there to have few plans, and takes over right after; where it is not even at
     ``high``, it begins there.
     """
 
@@ -146,7 +137,10 @@ def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int]
         mine, most = us(other, size), us(one, size) * EVEN
         return 0.0 if mine == most else mine - most  # both may be infinite
 
-    cuts = (low + 1 + (high - low - 1) * part // PARTS for part in range(PARTS + 1))
+    cuts = (
+        low + 1 + (high - low - 1) * part // EFFORT.crossing_parts
+        for part in range(EFFORT.crossing_parts + 1)
+    )
     looked = {size: excess(size) for size in cuts}
     sizes, more = list(looked), list(looked.values())
     losses = []
@@ -162,12 +156,12 @@ def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int]
 def _change(
     first: tuple[int, float], last: tuple[int, float], excess: Callable[[int], float]
 ) -> int:
-    """Return the least size from which an excess is not above 0, down to :data:`FINEST`.
+    """Return the least size from which an excess is not above 0, down to ``change_parts``.
 
     ``first``, ``last``: a size with an excess above 0, and a larger one with none.
     """
     (below, slower), (above, quicker), straight = first, last, True
-    while (gap := above - below) > (step := max(1, below // FINEST)):
+    while (gap := above - below) > (step := max(1, below // EFFORT.change_parts)):
         # A line through both ends hits most crossings at once: a size just before it and one just
         # beyond it are looked at. Where it misses, the gap is halved.
         share = slower / (slower - quicker) if straight and math.isfinite(slower) else 0.5

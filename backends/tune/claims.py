@@ -28,11 +28,11 @@ from ..check.checks import Check
 from .artefacts import Wanted
 from .choose import EVEN
 from .compared import plan_starts, runtime_times
+from .folder import XML, XmlFiles
 from .library_model import library_choice, library_model, library_runtime
 from .options import TuneOptions
 from .variants import variant_of
 from .work import Stand
-from .xml_files import XML, XmlFiles
 
 SLACK = 1.001
 """Largest ratio between a time in the manifest and the one found again, for rounding."""
@@ -75,7 +75,6 @@ class Claims:
     # --- bounds -----------------------------------------------------------------------------------
 
     def _bound(self) -> Iterator[str]:
-        """Yield the parts of the bound that are not as found again, certificates included."""
         found = json.loads(json.dumps(self._known.to_json()))
         for key, said, right in _different({"reach": [], **self.one.bound}, found, "bound"):
             yield f"{key} is {_short(said)} in the manifest, {_short(right)} found again"
@@ -189,7 +188,6 @@ class Claims:
                 )
 
     def _runtime(self) -> Iterator[str]:
-        """Yield what is not so of the programs that the runtime has itself."""
         one, own = self.one, None
         if self.simulated:
             own = runtime_times(self.library.topology, one.collective, one.grid, self._options())

@@ -17,28 +17,12 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
 
 from .choose import EVEN, LEAST, few, limits
+from .effort import EFFORT
 from .measure import between, measured_race
 from .options import TuneOptions
 from .race import run_race, short_race
 from .timing import Interrupted, MapJobs, RaceEntry, Runner, Track, times_of
 from .work import ELEMENT, FORMAT, Stand, Timer
-
-COPY = 1.003
-"""Least gain in time of a program with twice the instances; these take twice the thread blocks from
-other work on the GPU."""
-
-
-LOOKS = 12
-"""Number of times, at most, that plans are chosen and examined between the sizes of the grid; each
-time only those that were not yet."""
-
-SAFE, CLOSE = 1.15, 6
-"""Lead over baselines at both ends of a gap above which only its middle is examined; otherwise the
-number of parts into which the gap is cut."""
-
-
-RIVAL = 1.2
-"""Largest ratio to the best baseline at one end of a gap with which another is timed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +101,7 @@ def path(came: Finalists, options: TuneOptions) -> list[int]:
     loses least.
     """
     times, limit = allowed(came, options)
-    price = np.array([COPY ** e.variant.instances.bit_length() for e in came.entries])
+    price = np.array([EFFORT.copy_price ** e.variant.instances.bit_length() for e in came.entries])
     return few(times, limit, price)
 
 
@@ -160,7 +144,7 @@ def _between(came: Finalists, options: TuneOptions, track: Track, jobs: MapJobs)
     behind = np.ones((len(entries), len(grid)))
     seen: set[tuple[int, int]] = set()
     known: dict[int, dict[int, float]] = {}
-    for _ in range(LOOKS):
+    for _ in range(EFFORT.looks):
         taken = path(replace(came, behind=behind), options)
         pairs = {(i, e) for i in range(len(grid) - 1) for e in (taken[i], taken[i + 1])} - seen
         if not pairs:
@@ -195,8 +179,10 @@ def _ratios(
     lead = np.divide(least, own, out=np.ones_like(own), where=told)
     looks: dict[tuple[int, int], list[int]] = {}
     for i, entry in pairs:
-        parts = CLOSE if lead[entry, i : i + 2].min() < SAFE else 2
-        turn = _stand(entries[entry], track).turn_bytes(entries[entry].variant)
+        parts = EFFORT.gap_parts if lead[entry, i : i + 2].min() < EFFORT.safe_lead else 2
+        turn = Stand(entries[entry].runner.schedule, track.runtime, (), track.model).turn_bytes(
+            entries[entry].variant
+        )
         looks[i, entry] = _inside(grid[i], grid[i + 1], parts, turn)
     wanted: dict[int, dict[int, float]] = {}
     for (i, entry), found in looks.items():
@@ -224,7 +210,7 @@ def _ratios(
 def _rivals(came: Finalists, baselines: Sequence[int], gap: int) -> list[int]:
     """Return the baselines that may be the best in a gap of the grid: near that at one end."""
     us = _matrix([came.entries[e] for e in baselines])[:, gap : gap + 2]
-    near = (us <= RIVAL * us.min(axis=0)).any(axis=1)
+    near = (us <= EFFORT.rival_ratio * us.min(axis=0)).any(axis=1)
     return [e for e, close in zip(baselines, near.tolist(), strict=True) if close]
 
 
@@ -238,10 +224,6 @@ def _inside(low: int, high: int, parts: int, turn: int = 0) -> list[int]:
     if turn:
         found.add(-(-low // turn) * turn + ELEMENT)
     return sorted(n for n in found if low < n < high)
-
-
-def _stand(entry: RaceEntry, track: Track) -> Stand:
-    return Stand(entry.runner.schedule, track.runtime, (), track.model)
 
 
 def _matrix(entries: Sequence[RaceEntry]) -> Floats:

@@ -6,15 +6,22 @@ A script is to be sourced; where a runtime takes few names of files, it makes a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.files import read_text
+from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import MANIFEST, Library, dumps, read
+from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.runtime import LOADERS
 
 from ..deploy.launchers import PLACE as FOLDER
 from ..deploy.launchers import assigned
 from ..deploy.settings import CONFIG, HERE, PLACE, one_line, settings_of, xml_target
+from ..formats.msccl.read import XmlAlgo, program_of, read_msccl_xml
+from ..formats.msccl.read.collective import fit
 
 SCRIPT = "env.sh"
 
@@ -80,3 +87,34 @@ def environment(library: Library) -> dict[str, str]:
     lines += [f"export {assigned(*one)}" for one in asked.variables]
     script = head + "\n".join([*lines, ""])
     return {SCRIPT: script, **({CONFIG: asked.config} if asked.config else {})}
+
+
+XML = "msccl-xml"
+"""Format of these files."""
+
+
+@dataclass(frozen=True)
+class XmlFiles:
+    """Files of a folder, by their paths in it."""
+
+    folder: Path
+    _read: dict[str, XmlAlgo] = field(default_factory=dict, compare=False, repr=False)
+
+    def algo(self, file: str) -> XmlAlgo:
+        """Return the algorithm in a file.
+
+        Raises:
+            WeftError: it cannot be read.
+        """
+        if file not in self._read:
+            self._read[file] = read_msccl_xml(read_text(self.folder / file), file)
+        return self._read[file]
+
+    def program(self, file: str, collective: Collective) -> Program:
+        """Return the program in a file.
+
+        Raises:
+            WeftError: it cannot be read, or is not of the collective.
+        """
+        algo = self.algo(file)
+        return program_of(algo, fit(collective, algo))

@@ -22,7 +22,7 @@ from weft.synth.judge.verify import verify
 from ..check.checker import check_program
 from ..check.checks import Check
 from ..check.findings import Finding, errors
-from ..compile.analyses.grains import same_question
+from ..compile.analyses.unroll import same_question
 from ..formats.msccl.check import check_xml, sizes_of
 from ..formats.msccl.read import XmlAlgo
 from ..formats.msccl.read.collective import NAMES, fit
@@ -34,7 +34,7 @@ from ..formats.p2p.judge import judge as judge_script
 from ..formats.torch_symm.judge import judge as judge_symm
 from ..formats.torch_symm.read import read_program
 from .claims import Claims
-from .xml_files import XML, XmlFiles
+from .folder import XML, XmlFiles
 
 MOST_EXECUTED = 32
 """Largest number of ranks of MSCCL++ plans that are executed when a library is checked."""
@@ -124,9 +124,6 @@ def _own_findings(files: XmlFiles, artefact: Artefact, collective: Collective) -
     """Return the findings for a plan, a program or a script of the library.
 
     A script is read, not executed: it comes from an unknown source.
-
-    Raises:
-        WeftError: it is for another collective, or another placement.
     """
     where = artefact.file
     text = read_text(files.folder / where)
@@ -153,11 +150,7 @@ def _own_findings(files: XmlFiles, artefact: Artefact, collective: Collective) -
 
 
 def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
-    """Return the findings for an MSCCL++ plan, by execution, since it does not state its root.
-
-    Raises:
-        WeftError: it computes something else, or is for another placement.
-    """
+    """Return the findings for an MSCCL++ plan, by execution, since it does not state its root."""
     plan = read_plan(text, artefact.file)
     if plan.in_place != artefact.in_place:
         raise CheckFailed(f"it is not for buffers {_place(artefact)}")
@@ -168,11 +161,6 @@ def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Seq
 
 
 def _require_result(plan: ExecutionPlan, collective: Collective) -> None:
-    """Require of a proved plan that it computes the collective.
-
-    Raises:
-        CheckFailed: it does not.
-    """
     done = run_plan(plan, collective.coarsest().in_grains(), orders=2)
     if not done.ok:
         raise CheckFailed(f"it does not achieve {collective}: {done.detail}")
@@ -186,9 +174,6 @@ def _xml_findings(files: XmlFiles, artefact: Artefact, collective: Collective) -
     """Return the findings for an MSCCL XML file, against the collective that the library states.
 
     ``coll`` names no root, and nothing at all of a custom collective.
-
-    Raises:
-        WeftError: it is for another collective, or another placement.
     """
     algo = files.algo(artefact.file)
     if NAMES.get(algo.coll, collective.kind) is not collective.kind:

@@ -20,18 +20,13 @@ from weft.synth.time.schedule_time import simulate
 
 from ..compile.source import binary
 from .artefacts import artefacts_of
+from .cast_plans import limits_told
 from .choose import Stretch
 from .compared import plan_starts, remarks, runtime_times
+from .effort import EFFORT
 from .field import Finalists, counted
 from .options import TuneOptions
-from .switches import limits_told
 from .timing import MapJobs, RaceEntry
-
-SHOWN = 24
-"""Number of candidates that a library keeps beside its plans and the baselines."""
-
-LARGE_SCHEDULE = 60_000
-"""Largest transfers times segments of a schedule whose own time is recorded; more take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +134,6 @@ def entry_of(
 
 
 def _engine(entry: RaceEntry) -> str:
-    """Return the engine that found an entry's schedule, without its options."""
     known = entry.runner.schedule.provenance
     return str(known.get("found_by") or known.get("engine", "")).partition("{")[0]
 
@@ -157,7 +151,9 @@ def _columns(
         assert us is not None
         chosen.append(us)
         schedule = entry.runner.schedule
-        small = len(schedule) * schedule.segments <= LARGE_SCHEDULE and size & (size - 1) == 0
+        small = (
+            len(schedule) * schedule.segments <= EFFORT.timed_transfers and size & (size - 1) == 0
+        )
         ideas.append(float(simulate(schedule, size).time_us) if small else None)
     return tuple(chosen), tuple(ideas)
 
@@ -168,7 +164,7 @@ def _shown(came: Finalists, plans: set[int]) -> tuple[Candidate, ...]:
     wanted = [i for i, e in enumerate(entries) if i in plans or e.runner.baseline]
     others = [i for i in range(len(entries)) if i not in wanted]
     found = []
-    for i in sorted({*wanted, *others[: max(0, SHOWN - len(wanted))]}):
+    for i in sorted({*wanted, *others[: max(0, EFFORT.listed_candidates - len(wanted))]}):
         e = entries[i]
         own = tuple(None if us is None else at for us, at in zip(e.us, times[i], strict=True))
         more = own if own != tuple(e.us) else ()
@@ -179,7 +175,6 @@ def _shown(came: Finalists, plans: set[int]) -> tuple[Candidate, ...]:
 def _remarks(
     grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float], starts: Sequence[float]
 ) -> list[str]:
-    """Return remarks on sizes at which the plans are far from the bound."""
     over = np.array(chosen) / np.maximum(np.array(bound), 1e-12)
     worst = int(over.argmax())
     apart = " (the bound leaves out the start of a call)" * any(starts)

@@ -24,15 +24,9 @@ from ..formats.p2p.emit import function_of
 from ..ranks.bench.job import Bench, Contestant
 from ..ranks.bench.job import entries as results
 from ..ranks.launcher import run_program
+from .effort import EFFORT
 from .timing import RaceEntry, Runner, spaced
 from .variants import Variant
-
-CONTESTANTS = 12
-"""Largest number of schedules that are run: those of least predicted time at some size, and
-baselines."""
-
-LARGEST = 1 << 28
-"""Largest message in bytes that is run: the data of all ranks may be on one machine."""
 
 DTYPE = "float32"
 
@@ -74,7 +68,7 @@ def measured_race(
         contestants.append(Contestant(str(number), text, function_of(script.collective)))
     units = units_of(chosen[0].schedule.collective)
     unit = type_named(DTYPE).itemsize * units.message_chunks
-    top = min(sizes.high, LARGEST)
+    top = min(sizes.high, EFFORT.measured_bytes)
     lengths = tuple(
         dict.fromkeys(max(1, size // unit) for size in SizeRange(min(sizes.low, top), top).powers())
     )
@@ -126,7 +120,7 @@ def _promising(runners: Sequence[Runner], sizes: SizeRange) -> list[Runner]:
     times = np.array([[simulate(r.schedule, n).time_us for n in looked] for r in runners])
     for rank in times.argsort(axis=0):
         for place in rank.tolist():
-            if len(kept) < CONTESTANTS:
+            if len(kept) < EFFORT.contestants:
                 kept.add(place)
     return [runners[i] for i in sorted(kept)]
 

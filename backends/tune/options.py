@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from weft import __version__
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule
@@ -66,6 +67,18 @@ class TuneOptions:
         usual = AMD_PROTOCOLS if self.wanted.runtime == "rccl" else NVIDIA_PROTOCOLS
         lacking = {name for name in usual if self.wanted.without(name)}
         return self.protocols or tuple(name for name in usual if name not in lacking)
+
+
+def provenance(options: TuneOptions, sketches: Sequence[str]) -> dict[str, Any]:
+    """Return the inputs from which a library can be made again; ``sketches``: as named."""
+    return {
+        "weft": __version__,
+        "seed": options.seed,
+        "effort_per_question": options.effort,
+        **({} if options.seconds is None else {"cut_off_s": options.seconds}),
+        "sketches": list(sketches),
+        "engines": list(options.engines),
+    }
 
 
 def timing_of(options: TuneOptions) -> dict[str, Any]:

@@ -15,19 +15,11 @@ from itertools import pairwise
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange
 
-from .timing import COARSE, MapJobs, RaceEntry, Runner, Track, spaced, times_of
+from .effort import EFFORT
+from .timing import MapJobs, RaceEntry, Runner, Track, spaced, times_of
 from .variants import Variant
 
-EVERYWHERE, FINE = 1, 4
-"""Sizes per doubling: everywhere, and where the best program changes."""
-
-BESIDE = 1.12
-"""Largest ratio to the best time at a size with which a finalist is timed beside it."""
-
 NONE: Mapping[int, Sequence[int]] = {}
-
-HOLDS = 1.03
-"""Largest ratio of the leads over the baseline at two sizes between which none is looked at."""
 
 
 def refined(
@@ -39,21 +31,21 @@ def refined(
 ) -> tuple[list[int], list[RaceEntry]]:
     """Return the grid, and the times of finalists on it: None where they are far from the best.
 
-    ``known``: µs of each at sizes ``COARSE`` to a doubling, as explored: the finalist itself is
+    ``known``: µs of each at the sizes of the first rounds, as explored: the finalist itself is
     compiled for its own protocol.
 
     Raises:
         Interrupted: before one of them was known.
     """
     explored = _Table(forms, [dict(row) for row in known])
-    grid = spaced(sizes, COARSE)
+    grid = spaced(sizes, EFFORT.coarse_per_octave)
     table = _Table(forms, [{} for _ in forms])
     table.time({n: (n,) for n in grid}, explored, track, jobs, explored.leaders_beside(grid))
     # That there are files for all placements is known from now on.
     track = replace(track, in_place=(False,))
-    per_octave = COARSE
-    while per_octave < FINE:
-        everywhere = per_octave < EVERYWHERE
+    per_octave = EFFORT.coarse_per_octave
+    while per_octave < EFFORT.fine_per_octave:
+        everywhere = per_octave < EFFORT.grid_per_octave
         middle = {
             round(math.sqrt(low * high)): (low, high)
             for low, high in pairwise(grid)
@@ -94,7 +86,7 @@ class _Table:
         wanted: list[dict[int, float]] = [{} for _ in self.forms]
         limit: dict[int, float] = {}
         for size, beside in sizes.items():
-            limit[size] = BESIDE * max(before.best(n) for n in beside)
+            limit[size] = EFFORT.beside_ratio * max(before.best(n) for n in beside)
             for place in sorted(
                 {*more.get(size, ()), *(p for n in beside for p in before.near(n))}
             ):
@@ -137,7 +129,7 @@ class _Table:
 
     def near(self, size: int) -> list[int]:
         """Return those that are near the best at a size, and the quickest baseline."""
-        most = BESIDE * self.best(size)
+        most = EFFORT.beside_ratio * self.best(size)
         found = [place for place, row in enumerate(self.us) if row.get(size, math.inf) <= most]
         baseline = self.leader(size, baseline=True)
         return found if baseline is None or baseline in found else [*found, baseline]
@@ -147,7 +139,7 @@ class _Table:
         if self.leader(low) != self.leader(high):
             return True
         one, other = self._lead(low), self._lead(high)
-        return max(one, other) > HOLDS * min(one, other)
+        return max(one, other) > EFFORT.lead_ratio * min(one, other)
 
     def _lead(self, size: int) -> float:
         place = self.leader(size, baseline=True)

@@ -13,9 +13,6 @@ from weft.dsl.nouns.schedule import Schedule, dump
 
 from .variants import Variant
 
-COARSE = 0.5
-"""Sizes per doubling of the first rounds."""
-
 MapJobs = Callable[[str, str, Sequence[Any]], list[Any]]
 """Function that applies ``module:name`` to JSON values: the results, None where interrupted. The
 first text is the label for progress."""

@@ -168,7 +168,6 @@ def variant_of(plan: TunedPlan) -> Variant:
 
 
 def _number(plan: TunedPlan, option: str, default: int) -> int:
-    """Return an option of a plan that is a number."""
     found = plan.options.get(option, default)
     if not isinstance(found, int) or not default <= found <= MOST_COPIES:
         noun = option.partition(".")[2]

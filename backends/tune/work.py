@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from weft.dsl.base.errors import BrokenPlugin, NothingFound, PluginFault, UserError
@@ -24,6 +25,8 @@ from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
+from weft.synth.engines.packing.trees.quantize import halved
+from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import require_valid
 from weft.synth.reductions.allreduce import one_shot_allreduce_from
 from weft.synth.time.calibrated import named_model
@@ -35,78 +38,27 @@ from ..compile.compile import lower_schedule
 from ..compile.passes.scratch import Scratch
 from ..compile.passes.threadblocks import Pairing
 from ..compile.replicate import has_room, replicated
-from ..compile.source import fitted
+from ..compile.source import MOST_GRAINS, binary, fitted
 from ..formats.msccl.emit import require_fit
-from .binary_grid import on_binary_grid
 from .cast_plans import CastTimer, cast_timer, fits_in_place, form_of
+from .effort import EFFORT
 from .variants import COPIES, LONG, SHAPES, SUMS, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
 """Format whose limits on fractions of a message all schedules of a race keep."""
 
-MOST_OPERATIONS = 200_000
-"""Largest number of instructions, of all ranks, of a program that is tried: more take long to make
-and check, and a runtime long to load."""
-
 ELEMENT = 4
 """Bytes of a number; with smaller ones a message has more."""
-
-LONGEST_LOOP = 1_000_000
-"""Largest number of operations over all iterations of the loop, for protocols other than Simple."""
 
 PROMISING = {1: 3.0, 2: 2.2, 4: 1.8, 8: 1.5}
 """Largest ratio to the best time, by the number of instances, with which a form is tried in more
 of them: each doubling gains up to a factor of two, but rarely that."""
-
-ALIKE = 1.3
-"""Largest ratio to another protocol's time with which a protocol is tried with more instances."""
-
-MORE = 0.99
-"""Largest ratio of times at some size by which a doubling of instances must gain to go on."""
-
-KEPT_TIMES = 1.3
-"""Ratio to the largest promising time beyond which a simulation is given up."""
-
-GAIN = 1.002
-"""Least ratio of the time to beat to the least that a schedule can take with which it is tried:
-less is not worth another plan."""
-
-FIRST_SHAPES, CLOSER = 2, 1.25
-"""Shapes that every schedule is tried in; largest ratio to the best time, after these, with which
-it is tried in the others."""
-
-HOPELESS = 1.6
-"""Ratio to the best time at which a form that is best for others is given up."""
-
-TRIED = 1.25
-"""Largest ratio to the best time, in the forms that are best for others, with which a schedule is
-tried in all forms: on a DGX-1 without one cable, one at 1.21 was a sixth quicker than all others in
-another order and number of segments."""
-
-MOST_SHARED = 10_000
-"""Largest number of instructions of a program that is explored though its instances share channels
-or blocks. It gains 2 % at most over fewer instances, and of a large one the passes make ten times
-as many instructions, which mostly fit no file."""
 
 PROBES = (
     Variant(pairing=Pairing.NONE, segments=4),
     Variant(instances=4, pairing=Pairing.NONE),
 )
 """Forms in which the orders of a schedule are compared."""
-
-PROBED = 4.0
-"""Ratio to the best time at which the time of an order is not needed."""
-
-MOST_PROBED = 3
-"""Sizes at which they are, among them the least and the largest."""
-
-GAINS = 0.98
-"""Largest ratio of its time to that of the usual order, in some probe, with which another is taken;
-it must not lose as much in any."""
-
-MOST_EXPLORED = 500_000
-"""Operations that are simulated one by one to explore a variant; finalists are timed with more."""
-
 
 # --- schedules ------------------------------------------------------------------------------------
 
@@ -179,21 +131,13 @@ class TimedProgram:
 Timer: TypeAlias = TimedProgram | CastTimer
 """Something compiled, with its clock."""
 
-KEPT, KEPT_LARGE, LARGE = 64, 6, 20_000
-"""Programs with their clocks that a process keeps, as a race asks for some of them again: all, and
-those that have more than so many instructions."""
-
 LOOSE, PACKED = False, True
 """Scratch of a program as it is lowered, and with slots that are never needed at once in one
 place."""
 
-MOST_TIMED = 2_000_000
-"""Operations of a finalist at a size that are simulated one by one."""
-
 
 @kept()
 def _loaded(text: str) -> Schedule:
-    """Return the schedule of a JSON text, the same object for the same text."""
     return load(json.loads(text))
 
 
@@ -236,10 +180,10 @@ class Stand:
         """
         if len(self.schedule.casts):
             return cast_timer(self.schedule, (self.runtime, self.by), variant.instances)
-        if len(self.schedule) * variant.instances * variant.segments > MOST_OPERATIONS:
+        instructions = len(self.schedule) * variant.instances * variant.segments
+        if instructions > EFFORT.program_instructions:
             return None
-        large = len(self.schedule) * variant.instances * variant.segments > LARGE
-        look = _large_timer if large else _timer
+        look = _large_timer if instructions > EFFORT.large_instructions else _timer
         return look(self.schedule, (self.runtime, self.by), (variant,), room=room)
 
     def fits_in_place(self, variant: Variant) -> bool:
@@ -272,7 +216,7 @@ class Stand:
         turns = self.model.cut(replace(program, protocol=protocol), size).iterations
         if turns > 1 and timer.clock.least_us(size, protocol) >= best:
             return False
-        return protocol is Protocol.SIMPLE or turns * program.instructions <= LONGEST_LOOP
+        return protocol is Protocol.SIMPLE or turns * program.instructions <= EFFORT.loop_operations
 
     def turn_bytes(self, variant: Variant) -> int:
         """Return the bytes of a message that a turn of a program's loop moves; 0: it has none."""
@@ -293,7 +237,7 @@ def _made_timer(
         program = _fitting(schedule, runtime, variant)
     except UserError:
         return None
-    if program.instructions > MOST_OPERATIONS:
+    if program.instructions > EFFORT.program_instructions:
         return None
     return TimedProgram(
         program,
@@ -301,13 +245,14 @@ def _made_timer(
     )
 
 
-_timer, _large_timer = kept(most=KEPT)(_made_timer), kept(most=KEPT_LARGE)(_made_timer)
+_timer = kept(most=EFFORT.kept_programs)(_made_timer)
+_large_timer = kept(most=EFFORT.kept_large_programs)(_made_timer)
 
 
 def _has_room(schedule: Schedule, runtime: str, variant: Variant) -> bool:
     """Return True if every instance has channels and blocks of its own, or they are small."""
     one = _program(schedule, runtime, (replace(variant, instances=1),), (False, LOOSE))
-    small = one.instructions * variant.instances <= MOST_SHARED
+    small = one.instructions * variant.instances <= EFFORT.shared_instructions
     return small or has_room(one, variant.instances, target_of(runtime))
 
 
@@ -342,7 +287,7 @@ def _repeated(
     return more or _program(schedule, runtime, (variant,), buffers)
 
 
-@kept(most=KEPT_LARGE)
+@kept(most=EFFORT.kept_large_programs)
 def _program(
     schedule: Schedule, runtime: str, variants: tuple[Variant], buffers: tuple[bool, bool]
 ) -> Program:
@@ -383,7 +328,7 @@ class Prospects:
     @property
     def open(self) -> bool:
         """True if the schedule may have a program that is better than the best by enough."""
-        return GAIN * self.floor < self.best
+        return EFFORT.plan_gain * self.floor < self.best
 
 
 @dataclass(slots=True)
@@ -486,9 +431,9 @@ def _deep(
             cases = bases.setdefault(replace(variant, protocol=Protocol.SIMPLE), {})
             cases.setdefault(size, []).append(variant.protocol)
     for base, cases in bases.items():
-        _times(stand, base, cases, found, HOPELESS)
+        _times(stand, base, cases, found, EFFORT.form_ratio)
     sizes = [n for n in wide if found.sizes[n].open]
-    sizes = [n for n in sizes if not forms[n] or found.near(n, TRIED)]
+    sizes = [n for n in sizes if not forms[n] or found.near(n, EFFORT.wide_ratio)]
     order = _orders(stand, sizes, found)
     for one in dict.fromkeys(order.values()):
         tried: list[Program] = []
@@ -497,7 +442,7 @@ def _deep(
                 n: list(stand.protocols)
                 for n in sizes
                 if order[n] is one
-                and (number < FIRST_SHAPES or found.near(n, CLOSER))
+                and (number < EFFORT.first_shapes or found.near(n, EFFORT.shape_ratio))
                 and (shape.segments <= LONG or _longer(found.form(n), shape))
             }
             base = replace(shape, order=one)
@@ -517,7 +462,6 @@ def _is_new(stand: Stand, base: Variant, tried: list[Program]) -> bool:
 
 
 def _longer(best: Variant | None, shape: Variant) -> bool:
-    """Return True if a shape has twice the segments of the best one."""
     return best is not None and shape.segments == 2 * best.segments
 
 
@@ -526,15 +470,16 @@ def _orders(stand: Stand, sizes: Sequence[int], found: _VariantTimes) -> dict[in
     usual, *others = distinct_orders(stand.schedule) if len(stand.schedule) else (Order.PRIORITY,)
     if not others or not sizes:
         return dict.fromkeys(sizes, usual)
-    step = max(1, (len(sizes) - 1) // (MOST_PROBED - 1))
+    step = max(1, (len(sizes) - 1) // (EFFORT.order_probes - 1))
     probed = sizes[::-step]
     # Ratios of the time of each order to that of the usual one, in each probe, by size.
     ratios: dict[int, dict[Order, list[float]]] = {n: {o: [] for o in others} for n in probed}
     cases = {n: [Protocol.SIMPLE] for n in probed}
+    enough = EFFORT.order_probe_ratio
     for probe in PROBES:
-        before = _times(stand, replace(probe, order=usual), cases, found, PROBED) or {}
+        before = _times(stand, replace(probe, order=usual), cases, found, enough) or {}
         for order in others:
-            now = _times(stand, replace(probe, order=order), cases, found, PROBED) or {}
+            now = _times(stand, replace(probe, order=order), cases, found, enough) or {}
             for n in probed:
                 pairs = zip(now.get(n, {}).values(), before.get(n, {}).values(), strict=False)
                 ratios[n][order] += [us / other for us, other in pairs if us < math.inf]
@@ -544,7 +489,8 @@ def _orders(stand: Stand, sizes: Sequence[int], found: _VariantTimes) -> dict[in
 
 def _quickest(ratios: Mapping[Order, Sequence[float]], usual: Order) -> Order:
     """Return the order that gains most in a probe, if it loses in none; else the usual one."""
-    good = {o: min(r) for o, r in ratios.items() if r and min(r) <= GAINS and max(r) * GAINS <= 1}
+    gain = EFFORT.order_gain
+    good = {o: min(r) for o, r in ratios.items() if r and min(r) <= gain and max(r) * gain <= 1}
     return min(good, key=good.__getitem__, default=usual)
 
 
@@ -560,17 +506,16 @@ def _copies(
     for count in counts:
         if not cases:
             return
-        ratio = KEPT_TIMES * PROMISING.get(count, 1.0)
+        ratio = EFFORT.kept_ratio * PROMISING.get(count, 1.0)
         now = _times(stand, replace(base, instances=count), cases, found, ratio)
         if now is None:
             return
         cases = {}
         for size, by_protocol in now.items():
             us = min(by_protocol.values(), default=math.inf)
-            if us <= PROMISING.get(count, 1.0) * found.least(size) and us < MORE * last.get(
-                size, math.inf
-            ):
-                cases[size] = [p for p, t in by_protocol.items() if t <= ALIKE * us]
+            gains = us < EFFORT.instance_gain * last.get(size, math.inf)
+            if gains and us <= PROMISING.get(count, 1.0) * found.least(size):
+                cases[size] = [p for p, t in by_protocol.items() if t <= EFFORT.protocol_ratio * us]
             last[size] = us
 
 
@@ -598,8 +543,8 @@ def _times(
                 best = found.least(size)
                 if not stand.worthwhile(timer, protocol, size, best):
                     continue
-                limit = ratio * best
-                us = timer.clock.time_us(size, protocol, limit=limit, most_operations=MOST_EXPLORED)
+                limit, most = ratio * best, EFFORT.explored_operations
+                us = timer.clock.time_us(size, protocol, limit=limit, most_operations=most)
                 found.add(variant, size, us)
             now[size][protocol] = us
     return now
@@ -622,6 +567,27 @@ def clock(given: Mapping[str, Any]) -> list[float | None]:
     for size, limit in zip(sizes, given.get("limits") or [None] * len(sizes), strict=True):
         us, most = math.inf, math.inf if limit is None else limit
         if stand.worthwhile(timer, variant.protocol, size, most):
-            us = timer.clock.time_us(size, limit=most, most_operations=MOST_TIMED)
+            us = timer.clock.time_us(size, limit=most, most_operations=EFFORT.finalist_operations)
         found.append(us if us < math.inf else None)
     return found
+
+
+# Rounding of chunk fractions to powers of two, so that common message sizes divide evenly.
+#
+# A file of MSCCL XML is for messages that divide into its chunks; another is passed over in
+# silence. Sizes of messages are round in binary: so a third of a chunk is better off as 341 of 1024
+# grains.
+
+WORTH = (Fraction(101, 100), Fraction(21, 20))
+"""A schedule is rounded to a power of two of grains a chunk: to the fewest with which its time on
+the busiest resource grows at most by the first factor, else by the second."""
+
+
+def on_binary_grid(schedule: Schedule) -> Schedule:
+    """Return the schedule rounded to a power of two of grains per chunk, if that costs little."""
+    collective = schedule.collective.coarsest()
+    if binary(collective.message_chunks // collective.factor, collective.message_chunks):
+        return schedule
+    rate = us_per_byte(schedule)
+    grids = (halved(schedule, MOST_GRAINS, rate * worth) for worth in WORTH)
+    return next((rounded for rounded in grids if rounded is not None), schedule)

@@ -32,8 +32,7 @@ from outside_simulators import (
     time_of,
 )
 
-from weft.backends.formats.chakra.format import ChakraEt, Turns
-from weft.backends.formats.chakra.network import network_of
+from weft.backends.formats.chakra.format import ChakraEt, Turns, network_of
 from weft.backends.formats.goal.format import GoalFile
 from weft.dsl.base.tables import microseconds, table
 from weft.dsl.base.units import format_bytes

@@ -8,7 +8,6 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from . import shared
 from .shared import Flags, flag
-from .values import ranks
 
 LAUNCHERS = ("mpirun", "slurm", "torchrun", "kubernetes")
 RUNTIMES = ("mscclpp", "executor", "msccl", "rccl")
@@ -16,8 +15,6 @@ RUNTIMES = ("mscclpp", "executor", "msccl", "rccl")
 
 @dataclass(frozen=True)
 class DeployFlags(Flags):
-    """Flags of ``weft deploy``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft deploy library                                  settings, mpirun, proof, nccl-tests
   weft deploy library --for slurm --at /shared/weft/library
@@ -46,8 +43,6 @@ class DeployFlags(Flags):
 
 @dataclass(frozen=True)
 class VerifyRunFlags(Flags):
-    """Flags of ``weft verify-run``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft verify-run after.txt --library library
   weft verify-run before.txt after.txt proof.txt --library library -o measured.json
@@ -65,8 +60,8 @@ class VerifyRunFlags(Flags):
     topology: str | None = shared.topology(
         help="the machine (default: the library's); with the times of NCCL's own algorithms"
     )
-    group: shared.Ranks | None = flag(
-        "--group", metavar="R,R", parse=ranks, help="the ranks of -t that ran: 0..3,8..11"
+    group: shared.Ranks | None = shared.of_ranks(
+        "--group", help="the ranks of -t that ran: 0..3,8..11"
     )
     output: str | None = shared.output("a file for the machine with the measured numbers")
     force: bool = shared.force()
@@ -74,8 +69,6 @@ class VerifyRunFlags(Flags):
 
 @dataclass(frozen=True)
 class TunerFlags(Flags):
-    """Flags of ``weft tuner``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft tuner ring-ll.txt tree-ll.txt ring-simple.txt -o nccl_tuner.conf
   weft tuner a.txt:algorithm=ring,protocol=ll b.txt:algorithm=nvls,protocol=simple,channels=16"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from weft.dsl.base.errors import UserError
@@ -42,12 +43,14 @@ SHOWN = ("text", "perfetto", "dot", "svg", "html")
 # --- lowering -------------------------------------------------------------------------------------
 
 
+lowering = partial(flag, group="lowering")
+
+
 def instances(parse: Any, more: str = "") -> Any:
     """Flag ``--instances``: parallel copies of the program."""
-    return flag(
+    return lowering(
         "--instances",
         metavar="N",
-        group="lowering",
         parse=parse,
         help=f"copies side by side (default: 1, or what the algorithm asks for{more})",
     )
@@ -61,63 +64,48 @@ def _instances(text: str) -> int | str:
 class LoweringFlags(Flags):
     """Flags of lowering to a program."""
 
-    target: Any = flag(
+    target: Any = lowering(
         "--target",
         choices=TARGETS,
         default="msccl",
-        group="lowering",
         help="the runtime whose limits hold, or portable: all of them (default: msccl)",
     )
     instances: Any = instances(whole(1, 64))
-    lanes: Any = flag(
+    lanes: Any = lowering(
         "--lanes",
         metavar="N",
         parse=whole(0, 32),
         default=0,
-        group="lowering",
         help="channels per connection (default: 0, as fusing needs)",
     )
-    segments: Any = flag(
+    segments: Any = lowering(
         "--segments",
         metavar="N",
         parse=whole(1, 1024),
         default=1,
-        group="lowering",
         help="pieces of every chunk of a schedule, one behind the "
         "other (default: 1, the runtime slices)",
     )
-    protocol: str | None = flag(
-        "--protocol",
-        choices=PROTOCOLS,
-        group="lowering",
-        help="default: Simple, or that of the algorithm or program",
+    protocol: str | None = lowering(
+        "--protocol", choices=PROTOCOLS, help="default: Simple, or that of the algorithm or program"
     )
-    in_place: bool = flag(
-        "--in-place",
-        action="store_true",
-        group="lowering",
-        help="input and output are one buffer",
+    in_place: bool = lowering(
+        "--in-place", action="store_true", help="input and output are one buffer"
     )
-    passes: str | None = flag(
+    passes: str | None = lowering(
         "-p",
         "--passes",
         metavar="PASSES",
-        group="lowering",
         help="e.g. aggregate,channels{lanes=2},fuse,sync,prune; `weft list passes` (default: all)",
     )
-    print_after: Any = flag(
+    print_after: Any = lowering(
         "--print-after",
         metavar="PASS",
         default="",
-        group="lowering",
         help="list the program after this pass, or after all, on stderr",
     )
-    name: Any = flag(
-        "--name",
-        metavar="NAME",
-        default="",
-        group="lowering",
-        help="name of the artefact (default: from its input)",
+    name: Any = lowering(
+        "--name", metavar="NAME", default="", help="name of the artefact (default: from its input)"
     )
 
     def lowering_given(self) -> tuple[str, ...]:
@@ -146,8 +134,6 @@ LOWERING: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
-    """Flags of ``weft compile``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
   weft compile allgather.json --to msccl-xml --in-place --instances 2 --target rccl -o ag.xml
@@ -280,8 +266,6 @@ class RunFlags(LoweringFlags, RanksFlags, CollectiveFlags):
 
 @dataclass(frozen=True)
 class CheckFlags(CollectiveFlags):
-    """Flags of ``weft check``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft check allgather.json
   weft check algo.xml
@@ -314,10 +298,12 @@ RULE = "rule for schedules (default: cut-through, α occupies nothing)"
 RUNTIME = "runtime of programs"
 
 
+rule = partial(flag, group=RULE)
+of_runtime = partial(flag, group=RUNTIME)
+
+
 @dataclass(frozen=True)
 class SimulateFlags(ModelFlags, MaybeProblemFlags):
-    """Flags of ``weft simulate``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft simulate allgather.json --size 1KiB:1GiB
   weft simulate allgather.json -t measured.json --size 1MiB --alpha-occupies
@@ -335,38 +321,29 @@ class SimulateFlags(ModelFlags, MaybeProblemFlags):
         help="of every message: added to its occupancy; of every operation "
         "of a program: added to its block's time (default: 0us)",
     )
-    alpha_occupies: bool = flag(
+    alpha_occupies: bool = rule(
         "--alpha-occupies",
         action="store_true",
-        group=RULE,
         help="α holds the links too, as TACCL and TACOS count",
     )
-    store_and_forward: bool = flag(
+    store_and_forward: bool = rule(
         "--store-and-forward",
         action="store_true",
-        group=RULE,
         help="switches send on what they have received whole",
     )
-    barrier: bool = flag(
-        "--barrier",
-        action="store_true",
-        group=RULE,
-        help="a step waits for all earlier ones, as SCCL counts",
+    barrier: bool = rule(
+        "--barrier", action="store_true", help="a step waits for all earlier ones, as SCCL counts"
     )
-    protocol: str | None = flag(
-        "--protocol", choices=PROTOCOLS, group=RUNTIME, help="instead of the program's own"
+    protocol: str | None = of_runtime(
+        "--protocol", choices=PROTOCOLS, help="instead of the program's own"
     )
-    target: str | None = flag(
-        "--target",
-        choices=RUNTIMES,
-        group=RUNTIME,
-        help="whose payloads are reckoned with (default: msccl)",
+    target: str | None = of_runtime(
+        "--target", choices=RUNTIMES, help="whose payloads are reckoned with (default: msccl)"
     )
-    local_bandwidth: Any = flag(
+    local_bandwidth: Any = of_runtime(
         "--local-bandwidth",
         metavar="BW",
         parse=parse_bandwidth,
-        group=RUNTIME,
         help="of copies and sums inside a GPU (default: as calibrated)",
     )
 
@@ -382,10 +359,11 @@ def _one_size(text: str) -> int:
     return size.low
 
 
+drawing = partial(flag, group=DRAWING)
+
+
 @dataclass(frozen=True)
 class ShowFlags(ModelFlags):
-    """Flags of ``weft show``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft show allgather.json
   weft show dgx1
@@ -406,24 +384,19 @@ class ShowFlags(ModelFlags):
         group=DRAWING,
         help="the machine of an algorithm or a program; for a schedule, other costs than its own",
     )
-    size: int | None = flag(
+    size: int | None = drawing(
         "--size",
         metavar="SIZE",
         parse=_one_size,
-        group=DRAWING,
         help="of the message (default: what the schedule was made for, or 1MiB)",
     )
-    measured: str | None = flag(
+    measured: str | None = drawing(
         "--measured",
         metavar="TRACE",
-        group=DRAWING,
         help="beside it, what `weft run --trace TRACE` recorded (perfetto)",
     )
-    log: str | None = flag(
-        "--log",
-        metavar="LOG",
-        group=DRAWING,
-        help="what `weft synth --log LOG` wrote, beside it (html)",
+    log: str | None = drawing(
+        "--log", metavar="LOG", help="what `weft synth --log LOG` wrote, beside it (html)"
     )
     output: str = shared.output("a file (default: -)", default="-", group=DRAWING)
     force: bool = shared.force(group=DRAWING)
@@ -431,8 +404,6 @@ class ShowFlags(ModelFlags):
 
 @dataclass(frozen=True)
 class DiffFlags(ModelFlags):
-    """Flags of ``weft diff``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft diff old.json new.json
   weft diff ring.xml tree.xml -t dgx1 --size 1KiB:64MiB

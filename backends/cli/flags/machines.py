@@ -28,8 +28,6 @@ SIZES = "1KiB:16MiB"
 
 @dataclass(frozen=True)
 class ProfileFlags(Flags):
-    """Flags of ``weft profile``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft profile --on mpi --ranks 8 -o machine.json
   weft profile --on torch --ranks 4 --time 30s -o machine.json --json
@@ -64,8 +62,6 @@ class ProfileFlags(Flags):
 
 @dataclass(frozen=True)
 class BenchFlags(Flags):
-    """Flags of ``weft bench``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft bench ring.json 'classic:two_step{on=dgx-a100:nodes=1}' --on mpi --sizes 1KiB:64MiB
   weft bench best.py --on mpi -t machine.json --json"""
@@ -114,8 +110,6 @@ class BenchFlags(Flags):
 
 @dataclass(frozen=True)
 class ListFlags(Flags):
-    """Flags of ``weft list``."""
-
     EXAMPLES: ClassVar[str] = (
         "examples:\n  weft list engines\n  weft list algorithms\n  weft list backends --json\n"
         "machines: weft topo list; sketches: weft sketch list"
@@ -131,8 +125,6 @@ class ListFlags(Flags):
 
 @dataclass(frozen=True)
 class CompletionFlags(Flags):
-    """Flags of ``weft completion``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   source <(weft completion bash)                                  in ~/.bashrc
   weft completion zsh > ~/.zfunc/_weft                            a folder of $fpath
@@ -149,8 +141,6 @@ class CompletionFlags(Flags):
 
 @dataclass(frozen=True)
 class DoctorFlags(Flags):
-    """Flags of ``weft doctor``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft doctor
   weft doctor --machine dgx-h100 --framework torch

@@ -9,7 +9,7 @@ from weft.dsl.base.units import parse_bytes
 
 from . import shared
 from .shared import CapableFlags, Flags, NestedVerbs, Ranks, WorkloadFlags, flag
-from .values import ranks, some_of
+from .values import some_of
 
 SHAPE_KINDS = ("torus", "twisted", "circulant")
 """Values of ``topo search --kinds``."""
@@ -19,25 +19,19 @@ SHAPE_KINDS = ("torus", "twisted", "circulant")
 
 @dataclass(frozen=True)
 class TopoListFlags(Flags):
-    """Flags of ``weft topo list``."""
-
     HELP: ClassVar[str] = "all names of the catalogue"
 
 
 @dataclass(frozen=True)
 class TopoShowFlags(CapableFlags):
-    """Flags of ``weft topo show``."""
-
     HELP: ClassVar[str] = "one topology in words and numbers"
 
     topology: str = flag(metavar="TOPO", help="a catalogue name, a file, or -")
-    group: Ranks | None = flag("--group", metavar="R,R", parse=ranks, help="only these ranks")
+    group: Ranks | None = shared.of_ranks("--group", help="only these ranks")
 
 
 @dataclass(frozen=True)
 class TopoImportFlags(CapableFlags):
-    """Flags of ``weft topo import``."""
-
     HELP: ClassVar[str] = (
         "turn the text of nvidia-smi, rocm-smi or amd-smi, NCCL or RCCL XML, GraphML, GML, files "
         "of TACCL, TE-CCL, msccl-tools or ASTRA-sim, or measurements into ours"
@@ -57,8 +51,6 @@ class TopoImportFlags(CapableFlags):
 
 @dataclass(frozen=True)
 class TopoCalibrateFlags(Flags):
-    """Flags of ``weft topo calibrate``."""
-
     HELP: ClassVar[str] = "fit the runtime model of a machine to nccl-tests output"
     DESCRIPTION: ClassVar[str | None] = (
         "What the texts cannot tell keeps its default, with the reason. α and bandwidths of "
@@ -79,9 +71,7 @@ class TopoCalibrateFlags(Flags):
         help="an HTML page: measured, default and fitted times",
     )
     force: bool = shared.force("overwrite the files")
-    group: Ranks | None = flag(
-        "--group", metavar="R,R", parse=ranks, help="the ranks of TOPO that ran: 0..3,8..11"
-    )
+    group: Ranks | None = shared.of_ranks("--group", help="the ranks of TOPO that ran: 0..3,8..11")
     collective: str | None = flag(
         "--collective",
         "-c",
@@ -95,8 +85,6 @@ class TopoCalibrateFlags(Flags):
 
 @dataclass(frozen=True)
 class TopoSearchFlags(WorkloadFlags):
-    """Flags of ``weft topo search``."""
-
     HELP: ClassVar[str] = "which torus, twisted torus or circulant serves a workload best"
     DESCRIPTION: ClassVar[str | None] = (
         "Shapes of --ranks GPUs with --degree cables each, ranked by the least time in which all "
@@ -155,15 +143,11 @@ TOPO = NestedVerbs(
 
 @dataclass(frozen=True)
 class SketchListFlags(Flags):
-    """Flags of ``weft sketch list``."""
-
     HELP: ClassVar[str] = "all sketches that come with weft"
 
 
 @dataclass(frozen=True)
 class SketchShowFlags(Flags):
-    """Flags of ``weft sketch show``."""
-
     HELP: ClassVar[str] = "the text of a sketch"
 
     sketch: str = flag(metavar="SKETCH", help="a name, a file, or -")
@@ -171,8 +155,6 @@ class SketchShowFlags(Flags):
 
 @dataclass(frozen=True)
 class SketchFmtFlags(Flags):
-    """Flags of ``weft sketch fmt``."""
-
     HELP: ClassVar[str] = "write a sketch in its canonical form"
 
     sketch: str = flag(metavar="FILE", help="the file, changed in place; - to stdout")
@@ -183,8 +165,6 @@ class SketchFmtFlags(Flags):
 
 @dataclass(frozen=True)
 class SketchImportFlags(Flags):
-    """Flags of ``weft sketch import``."""
-
     HELP: ClassVar[str] = "turn a TACCL sketch or a TE-CCL input into ours"
     DESCRIPTION: ClassVar[str | None] = "What they mean otherwise is remarked on stderr."
 
@@ -225,8 +205,6 @@ SKETCH = NestedVerbs(
 
 @dataclass(frozen=True)
 class WorkloadShowFlags(WorkloadFlags):
-    """Flags of ``weft workload show``."""
-
     HELP: ClassVar[str] = "what a workload asks for: per class, in bytes and groups"
 
     workload: str = flag(metavar="WORKLOAD", help="a file, a folder of traces, or -")
@@ -247,8 +225,6 @@ WORKLOAD = NestedVerbs(
 
 @dataclass(frozen=True)
 class CacheListFlags(Flags):
-    """Flags of ``weft cache list``."""
-
     HELP: ClassVar[str] = "how many answers there are"
 
     cache: str | None = flag(
@@ -258,8 +234,6 @@ class CacheListFlags(Flags):
 
 @dataclass(frozen=True)
 class CacheClearFlags(CacheListFlags):
-    """Flags of ``weft cache clear``."""
-
     HELP: ClassVar[str] = "remove answers"
 
     stale: bool = flag(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import UserError
@@ -23,11 +24,12 @@ from .shared import (
 )
 from .values import axes, ranks, seconds, several_sizes, sizes, whole
 
+search = partial(flag, group="search")
+in_files = partial(flag, group="files")
+
 
 @dataclass(frozen=True)
 class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
-    """Flags of ``weft synth``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
   weft synth -t dgx1 -c allgather --objective latency -o fast.json
@@ -35,26 +37,23 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
   weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
   weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
 
-    sketch: str | None = flag(
+    sketch: str | None = search(
         "-s",
         "--sketch",
         metavar="SKETCH",
-        group="search",
         help="a name or a file, with parameters: dgx2_relay:nodes=2; or TACCL's or TE-CCL's JSON",
     )
-    engine: str | None = flag(
+    engine: str | None = search(
         "-e",
         "--engine",
         metavar="ENGINE",
-        group="search",
         help="portfolio (the best of all), exact, packing, greedy, classic, "
         "exact{option=value} … (default: the sketch's, or portfolio)",
     )
-    objective: str = flag(
+    objective: str = search(
         "--objective",
         choices=OBJECTIVES,
         default="frontier",
-        group="search",
         help="default: frontier; time needs --size",
     )
     size: SizeRange | None = shared.size(group="search")
@@ -63,35 +62,28 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
     threads: int = shared.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
     solver_memory: int | None = shared.solver_memory(group="search")
     seed: int = shared.seed("of every random choice", group="search")
-    require_optimal: bool = flag(
+    require_optimal: bool = search(
         "--require-optimal",
         action="store_true",
-        group="search",
         help="exit with 3 unless the answer is proved best",
     )
-    stream: bool = flag(
+    stream: bool = search(
         "--stream",
         action="store_true",
-        group="search",
         help="allgather for very many ranks, with -e greedy: written to the folder "
         "OUT as it is made",
     )
-    memory: SizeRange | None = flag(
-        "--memory",
-        metavar="SIZE",
-        parse=sizes,
-        group="search",
-        help="what --stream may use (default: 8GiB)",
+    memory: SizeRange | None = search(
+        "--memory", metavar="SIZE", parse=sizes, help="what --stream may use (default: 8GiB)"
     )
     output: str | None = shared.output(
         "a folder (frontier), a file, or - (default: write nothing)", group="files"
     )
     force: bool = shared.force("overwrite OUT and LOG", group="files")
-    log: str | None = flag(
+    log: str | None = in_files(
         "--log",
         metavar="LOG",
         writes=True,
-        group="files",
         help="a line of JSON for every schedule found, for weft show --format html",
     )
 
@@ -101,10 +93,11 @@ AXES = "axes, each of them as often as you like"
 Texts = tuple[str, ...]
 
 
+axis = partial(flag, group=AXES)
+
+
 @dataclass(frozen=True)
 class SweepFlags(CapableFlags):
-    """Flags of ``weft sweep``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft sweep -t ring:8 -t torus:4x4 -c allgather -c allreduce --size 1KiB:1GiB -o out/
   weft sweep -t dgx1 -c allreduce -e packing -e classic -e exact --size 64KiB --jobs 4
@@ -114,32 +107,25 @@ class SweepFlags(CapableFlags):
 
     file: str | None = flag(metavar="FILE", nargs="?", help="a TOML file that lists the jobs")
     topology: Texts = shared.topology(group=AXES, action="append", help=None)
-    collective: Texts = flag("-c", "--collective", metavar="COLL", group=AXES, action="append")
-    sketch: Texts = flag(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        group=AXES,
-        action="append",
-        help="'' for none, beside others",
+    collective: Texts = axis("-c", "--collective", metavar="COLL", action="append")
+    sketch: Texts = axis(
+        "-s", "--sketch", metavar="SKETCH", action="append", help="'' for none, beside others"
     )
-    engine: Texts = flag(
+    engine: Texts = axis(
         "-e",
         "--engine",
         metavar="ENGINE",
-        group=AXES,
         action="append",
         help="default: the sketch's, or portfolio",
     )
-    size: tuple[tuple[int, ...], ...] = flag(
+    size: tuple[tuple[int, ...], ...] = axis(
         "--size",
         metavar="SIZE",
-        group=AXES,
         action="append",
         parse=several_sizes,
         help="sizes, or ranges by powers of two: 64KiB,1MiB:1GiB",
     )
-    seed: tuple[int, ...] = flag("--seed", metavar="N", group=AXES, action="append", parse=whole(0))
+    seed: tuple[int, ...] = axis("--seed", metavar="N", action="append", parse=whole(0))
     objective: str | None = flag(
         "--objective",
         choices=OBJECTIVES,
@@ -172,21 +158,16 @@ class SweepFlags(CapableFlags):
         "a folder: sweep.json, schedules, a journal (default: none)", "DIR", group="files"
     )
     force: bool = shared.force("replace another sweep in DIR", group="files")
-    cache: str | None = flag(
+    cache: str | None = in_files(
         "--cache",
         metavar="DIR",
-        group="files",
         help="answers by what they depend on (default: $WEFT_CACHE, or weft in the user's cache)",
     )
-    no_cache: bool = flag(
-        "--no-cache", action="store_true", group="files", help="neither read nor write it"
-    )
+    no_cache: bool = in_files("--no-cache", action="store_true", help="neither read nor write it")
 
 
 @dataclass(frozen=True)
 class BoundFlags(DownFlags, RelayFlags, MaybeProblemFlags):
-    """Flags of ``weft bound``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft bound -t dgx1 -c allgather
   weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
@@ -204,10 +185,11 @@ WORST = 3
 """Default number of failures for which schedules are found."""
 
 
+what_if = partial(flag, group="what if")
+
+
 @dataclass(frozen=True)
 class FailuresFlags(DownFlags, ProblemFlags):
-    """Flags of ``weft failures``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft failures -t dgx1 -c allgather
   weft failures -t ndv2:nodes=2 -c allreduce --size 1MiB
@@ -215,27 +197,24 @@ class FailuresFlags(DownFlags, ProblemFlags):
   weft failures -t dgx1 -c allgather --synth --worst 2    what schedules attain then"""
 
     size: SizeRange | None = shared.size(group="what if")
-    directions: bool = flag(
+    directions: bool = what_if(
         "--directions",
         action="store_true",
-        group="what if",
         help="links one by one, not both ways of a cable at once",
     )
-    synth: bool = flag(
+    synth: bool = what_if(
         "--synth",
         action="store_true",
-        group="what if",
         help="also find schedules for the worst failures that disconnect no rank",
     )
     worst: int | None = shared.count(
         "--worst", 1000, f"how many of them (default: {WORST})", metavar="K", group="what if"
     )
-    engine: str = flag(
+    engine: str = what_if(
         "-e",
         "--engine",
         metavar="ENGINE",
         default="portfolio",
-        group="what if",
         help="engine of these searches (default: portfolio)",
     )
     effort: float = shared.effort("each search", 10.0, group="what if")
@@ -246,8 +225,6 @@ class FailuresFlags(DownFlags, ProblemFlags):
 
 @dataclass(frozen=True)
 class ExplainFlags(MaybeProblemFlags):
-    """Flags of ``weft explain``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft explain -t dgx1 -c allgather -s mine.sketch      which rules exclude each other, or cost what
   weft explain -t ndv2:nodes=2 -c allgather -s ndv2_relay --size 1KiB:1GiB
@@ -298,12 +275,14 @@ def _protocols(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(protocol_of(word.strip())) for word in text.split(",")))
 
 
+race = partial(flag, group="race")
+
+
 def within(default: float) -> Any:
     """Flag ``--within`` with its default."""
-    return flag(
+    return race(
         "--within",
         metavar="PERCENT",
-        group="race",
         parse=percent,
         default=default,
         help="a plan may be this much slower than the best at a size, so that "
@@ -316,45 +295,34 @@ def per_question(default: float) -> Any:
     return shared.effort("each question to an engine", default, group="race")
 
 
+in_problem = partial(flag, group="problem")
+
+
 @dataclass(frozen=True)
 class SeveralProblemsFlags(CapableFlags):
     """A machine, collectives on it and message sizes."""
 
     topology: str = shared.topology(group="problem", required=True)
-    collective: tuple[str, ...] = flag(
+    collective: tuple[str, ...] = in_problem(
         "-c",
         "--collective",
         metavar="COLL",
-        group="problem",
         required=True,
         action="append",
         help="allreduce, allgather …, or a file; may be given more than once",
     )
-    group: shared.Ranks | None = flag(
-        "--group",
-        metavar="R,R",
-        group="problem",
-        parse=ranks,
-        help="process group: ranks of the topology",
+    group: shared.Ranks | None = in_problem(
+        "--group", metavar="R,R", parse=ranks, help="process group: ranks of the topology"
     )
-    root: shared.Ranks | None = flag(
-        "--root",
-        metavar="R",
-        group="problem",
-        parse=ranks,
-        help="root of rooted collectives (default: 0)",
+    root: shared.Ranks | None = in_problem(
+        "--root", metavar="R", parse=ranks, help="root of rooted collectives (default: 0)"
     )
-    roots: shared.Ranks | None = flag(
-        "--roots",
-        metavar="R,R",
-        group="problem",
-        parse=ranks,
-        help="roots of multiroot collectives (default: all)",
+    roots: shared.Ranks | None = in_problem(
+        "--roots", metavar="R,R", parse=ranks, help="roots of multiroot collectives (default: all)"
     )
-    sizes: SizeRange = flag(
+    sizes: SizeRange = in_problem(
         "--sizes",
         metavar="LOW:HIGH",
-        group="problem",
         parse=sizes,
         default=parse_size_range(DEFAULT_SIZES),
         help=f"messages that it is for (default: {DEFAULT_SIZES})",
@@ -365,27 +333,24 @@ class SeveralProblemsFlags(CapableFlags):
 class TuningFlags(ModelFlags, DownFlags):
     """Flags of tuning wherever it is done."""
 
-    sketch: tuple[str, ...] = flag(
+    sketch: tuple[str, ...] = race(
         "-s",
         "--sketch",
         metavar="SKETCH",
-        group="race",
         action="append",
         help="try this sketch too, besides weft's own that fit; may be given more than once",
     )
-    engine: tuple[str, ...] = flag(
+    engine: tuple[str, ...] = race(
         "-e",
         "--engine",
         metavar="ENGINE",
-        group="race",
         action="append",
         help="ask this engine at every size, instead of the usual ones",
     )
     within: float = within(0.03)
-    protocols: tuple[str, ...] = flag(
+    protocols: tuple[str, ...] = race(
         "--protocols",
         metavar="P,P",
-        group="race",
         parse=_protocols,
         default=(),
         help="Simple, LL, LL128 (default: the runtime's)",
@@ -394,35 +359,31 @@ class TuningFlags(ModelFlags, DownFlags):
     time: float | None = shared.cut_off("each question", group="race")
     solver_memory: int | None = shared.solver_memory(group="race")
     seed: int = shared.seed("of every random choice", group="race")
-    measure: str | None = flag(
+    measure: str | None = race(
         "--measure",
         choices=("mpi", "torch", "nccl", "jax"),
         metavar="RUNTIME",
-        group="race",
         help="run the schedules on mpi, torch, nccl or jax, instead of simulating their programs",
     )
     jobs: int | None = shared.count(
         "--jobs", 1024, "processes (default: one per core)", group="race"
     )
-    to: str | None = flag(
+    to: str | None = in_files(
         "--to",
         metavar="BACKEND,…",
-        group="files",
         help="formats of the plans; `weft list backends` (default: that of the runtime which "
         "`weft doctor --machine` lists first, or that of --measure)",
     )
-    target: str | None = flag(
+    target: str | None = in_files(
         "--target",
         choices=("msccl", "rccl", "executor"),
-        group="files",
         help="the runtime of MSCCL XML (default: the best one built for the machine's GPUs, else "
         "executor)",
     )
-    placement: str | None = flag(
+    placement: str | None = in_files(
         "--placement",
         choices=tuple(PLACES),
         default="both",
-        group="files",
         help="plans for separate buffers, for one that is both, or a file for each (default: both)",
     )
     output: str | None = shared.output(
@@ -433,8 +394,6 @@ class TuningFlags(ModelFlags, DownFlags):
 
 @dataclass(frozen=True)
 class TuneFlags(TuningFlags, SeveralProblemsFlags):
-    """Flags of ``weft tune``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft tune -t dgx1 -c allgather -o dgx1-library
   weft tune -t ndv2:nodes=2 -c allreduce -c alltoall --sizes 1KiB:1GiB -o library
@@ -451,8 +410,6 @@ RESYNTH_WITHIN = 0.01
 
 @dataclass(frozen=True)
 class ResynthFlags(TuningFlags):
-    """Flags of ``weft resynth``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft resynth library --down gpu0-gpu3 -o mended
   weft resynth library --down-nic host0.nic3 --time 5s -o mended
@@ -476,8 +433,6 @@ ORDER_EFFORT = 0.4
 
 @dataclass(frozen=True)
 class PlanFlags(WorkloadFlags):
-    """Flags of ``weft plan``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft plan step.json
   weft plan step.json -o plan.json --json
@@ -513,8 +468,6 @@ class PlanFlags(WorkloadFlags):
 
 @dataclass(frozen=True)
 class PlaceFlags(WorkloadFlags):
-    """Flags of ``weft place``."""
-
     EXAMPLES: ClassVar[str] = """examples:
   weft place step.json -t dgx-a100:nodes=4
   weft place groups.csv -t dgx-a100:nodes=4 --axes ep=8,dp=4 --json"""

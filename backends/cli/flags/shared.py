@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 from weft.dsl.base.environment import SOLVER_MEMORY, parse_memory
@@ -54,6 +55,9 @@ def flag(
     return field(default=default, metadata=metadata)
 
 
+shown = partial(flag, group="output")
+
+
 @dataclass(frozen=True)
 class Flags:
     """Flags of every verb."""
@@ -63,20 +67,13 @@ class Flags:
     """Line in the help of the outer verb, for a verb within a verb."""
     DESCRIPTION: ClassVar[str | None] = None
 
-    json: bool = flag(
-        "--json", group="output", action="store_true", help="one JSON object on stdout"
-    )
-    quiet: bool = flag(
-        "-q", "--quiet", group="output", action="store_true", help="no progress, no summary lines"
-    )
-    verbose: int = flag(
-        "-v", "--verbose", default=0, group="output", action="count", help="more of both"
-    )
-    color: str = flag(
+    json: bool = shown("--json", action="store_true", help="one JSON object on stdout")
+    quiet: bool = shown("-q", "--quiet", action="store_true", help="no progress, no summary lines")
+    verbose: int = shown("-v", "--verbose", default=0, action="count", help="more of both")
+    color: str = shown(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        group="output",
         help="verdicts in colour (default: auto, on terminals without NO_COLOR)",
     )
 
@@ -163,27 +160,23 @@ WORKLOAD_FORMATS = (
 """Values of ``--from``: formats of workloads."""
 
 
+reading = partial(flag, group="reading")
+
+
 @dataclass(frozen=True)
 class WorkloadFlags(Flags):
     """Flags of verbs that read workloads: what their formats do not say."""
 
-    form: str | None = flag(
-        "--from",
-        choices=WORKLOAD_FORMATS,
-        group="reading",
-        help="format of the workload (default: by its content)",
+    form: str | None = reading(
+        "--from", choices=WORKLOAD_FORMATS, help="format of the workload (default: by its content)"
     )
-    groups: str | None = flag(
-        "--groups",
-        metavar="FILE",
-        group="reading",
-        help='process groups of traces: {"id": [ranks]}',
+    groups: str | None = reading(
+        "--groups", metavar="FILE", help='process groups of traces: {"id": [ranks]}'
     )
-    ranks: int | None = flag(
+    ranks: int | None = reading(
         "--ranks",
         metavar="N",
         parse=whole(1, 1 << 20),
-        group="reading",
         help="number of ranks, where a format does not say it (default: those of the machine)",
     )
 
@@ -194,14 +187,16 @@ def topology(**spec: Any) -> Any:
     return flag("-t", "--topology", metavar="TOPO", **spec)
 
 
+in_problem = partial(flag, group="problem")
+
+
 @dataclass(frozen=True)
 class CapableFlags(Flags):
     """Flag ``--capable``: what single switches of the machine of ``-t`` do."""
 
-    capable: tuple[str, ...] = flag(
+    capable: tuple[str, ...] = in_problem(
         "--capable",
         metavar="SWITCH=WORDS",
-        group="problem",
         action="append",
         help="what a switch of -t does beside forwarding, instead of what its machine says: "
         "rail0=multicast+reduces+turns, nvswitch0..3=none; repeatable",
@@ -298,37 +293,20 @@ def collective(group: str, required: bool = False) -> Any:
     )
 
 
+of_ranks = partial(flag, metavar="R,R", parse=ranks)
+"""Flag that names ranks."""
+
+
 def root(group: str) -> Any:
     """Flag ``--root``: the root of rooted collectives."""
-    return flag(
-        "--root",
-        metavar="R",
-        group=group,
-        parse=ranks,
-        help="root of broadcast, reduce, scatter, gather: a rank of the topology (default 0)",
-    )
+    text = "root of broadcast, reduce, scatter, gather: a rank of the topology (default 0)"
+    return flag("--root", metavar="R", group=group, parse=ranks, help=text)
 
 
 def roots(group: str) -> Any:
     """Flag ``--roots``: the roots of multiroot collectives."""
-    return flag(
-        "--roots",
-        metavar="R,R",
-        group=group,
-        parse=ranks,
-        help="roots of the multiroot collectives (default: all)",
-    )
-
-
-def process_group() -> Any:
-    """Flag ``--group``: the ranks that take part."""
-    return flag(
-        "--group",
-        metavar="R,R",
-        group="problem",
-        parse=ranks,
-        help="process group: ranks of the topology, in the order of the group (0,1,4..7), or the "
-        "names of their GPUs (host1.GPU3)",
+    return of_ranks(
+        "--roots", group=group, help="roots of the multiroot collectives (default: all)"
     )
 
 
@@ -366,7 +344,12 @@ class MaybeProblemFlags(CapableFlags):
     """Flags of a machine and a collective on it, where a file does not state them."""
 
     topology: str | None = topology(group="problem", action=Once)
-    group: Ranks | None = process_group()
+    group: Ranks | None = of_ranks(
+        "--group",
+        group="problem",
+        help="process group: ranks of the topology, in the order of the group (0,1,4..7), or the "
+        "names of their GPUs (host1.GPU3)",
+    )
     collective: str | None = collective("problem")
     root: Ranks | None = root("problem")
     roots: Ranks | None = roots("problem")
@@ -384,11 +367,10 @@ class ProblemFlags(MaybeProblemFlags):
 class RelayFlags(Flags):
     """Flag of the GPUs outside a process group."""
 
-    relays: str = flag(
+    relays: str = in_problem(
         "--relays",
         choices=RELAYS,
         default=RELAYS[0],
-        group="problem",
         help="GPUs outside --group that forward for it: none, or idle and all, the same where "
         "nothing else runs; ranks then keep their numbers of the whole machine",
     )
@@ -416,31 +398,31 @@ class ModelFlags(Flags):
     )
 
 
+failure = partial(flag, group="failures")
+
+
 @dataclass(frozen=True)
 class DownFlags(Flags):
     """Flags of failed parts of a machine."""
 
-    down: tuple[str, ...] = flag(
+    down: tuple[str, ...] = failure(
         "--down",
         metavar="WHAT",
-        group="failures",
         nargs="+",
         action="extend",
         help="cables (gpu0-gpu3; one way: gpu0->gpu3; one of several: gpu0-gpu3#2), NICs, "
         "switches, hosts (host2)",
     )
-    down_nic: tuple[str, ...] = flag(
+    down_nic: tuple[str, ...] = failure(
         "--down-nic",
         metavar="NIC",
-        group="failures",
         nargs="+",
         action="extend",
         help="NICs: host0.mlx5_3, nic0.3, host0.nic3, or the GPU that has only this one",
     )
-    down_rank: Ranks = flag(
+    down_rank: Ranks = failure(
         "--down-rank",
         metavar="R,R",
-        group="failures",
         parse=ranks,
         action="extend",
         help="GPUs that leave the collective, by rank or name (host1.GPU3); the others are "

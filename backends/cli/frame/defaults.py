@@ -268,7 +268,6 @@ def _verb(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[list[str], 
 
 
 def _has_file(of_verb: ArgumentParser, words: Sequence[str]) -> bool:
-    """Return True if a verb is given a file, which all positional arguments are."""
     places = [action for action in of_verb._actions if not action.option_strings]
     if all(action.nargs in ("?", "*") for action in places):
         try:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from types import FrameType
 
 from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import (
@@ -23,11 +28,8 @@ from weft.dsl.base.errors import (
 )
 from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 
-from ..output.console import Console, stdout_errors
-from ..output.exit_codes import Exit
-from ..output.notices import notices_to
+from ..output.console import Console, Exit, stdout_errors
 from ..output.outputs import require_inputs_kept
-from ..output.signals import final, interruptions, leave, terminable
 from .defaults import with_defaults
 from .parser import build_parser, flags_of, other_verbs, verb_of
 
@@ -89,7 +91,9 @@ def _console(arguments: list[str]) -> Console:
     for word, value in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == "--color" or word.startswith("--color="):
             colour = word.partition("=")[2] or value
-    return Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"), colour)
+    return Console(
+        "--json" in arguments, _count(arguments, "q") > 0, _count(arguments, "v"), colour
+    )
 
 
 @contextlib.contextmanager
@@ -126,12 +130,11 @@ def _teller(console: Console) -> Callable[[PluginWarning], None]:
 
 
 def _ending(error: BaseException, arguments: list[str], console: Console) -> int:
-    """Report an exception that stopped a verb, and return the exit code."""
     try:
         return _report(error, arguments, console)
     except (OSError, UserError):  # the output streams are closed
         _silence()
-        return _code(error)
+        return error.exit_code if isinstance(error, WeftError) else int(Exit.BUG)
 
 
 def _report(error: BaseException, arguments: list[str], console: Console) -> int:
@@ -171,10 +174,6 @@ def _status(error: WeftError) -> str:
     return "nothing" if isinstance(error, NothingFound) else "error"
 
 
-def _code(error: BaseException) -> int:
-    return error.exit_code if isinstance(error, WeftError) else int(Exit.BUG)
-
-
 _AGAIN = "run it again with -v to see the traceback"
 
 
@@ -203,12 +202,126 @@ def _silence() -> None:
         os.close(nowhere)
 
 
-def _has(arguments: list[str], letter: str) -> bool:
-    return _count(arguments, letter) > 0
-
-
 def _count(arguments: list[str], letter: str) -> int:
     """Return the number of uses of a short flag without a value, also in ``-vv`` and ``-qv``."""
     words = {"q": "--quiet", "v": "--verbose"}
     short = [a[1:] for a in arguments if a[:1] == "-" and a[1:] and set(a[1:]) <= set(words)]
     return sum(a.count(letter) for a in short) + arguments.count(words[letter])
+
+
+class _NoticeLines(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.INFO)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            self._console.warn(record.getMessage())
+        else:
+            self._console.say("", record.getMessage())
+
+
+@contextmanager
+def notices_to(console: Console) -> Iterator[None]:
+    """Print what the logger ``weft`` is told, above all that loops are being compiled."""
+    logger, lines = logging.getLogger("weft"), _NoticeLines(console)
+    before = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(before)
+
+
+# Signal handling: SIGTERM ends a command as Ctrl-C does, with complete files only.
+#
+# Once a command has done its work nothing changes how the process ends.
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Handle SIGTERM as SIGINT while the block runs; the old handler is restored afterwards.
+
+    Nothing is changed where the parent process ignores it or it is handled outside Python,
+    nor in another thread than the main one, which alone may set handlers.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(
+        signal.SIGTERM
+    ) in (signal.SIG_IGN, None):
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        yield
+    finally:
+        # Otherwise the work is done, and the signal is ignored until the end.
+        if signal.getsignal(signal.SIGTERM) is _as_interrupt:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def interruptions() -> Iterator[list[int]]:
+    """Yield a list that gets the number of SIGINT each time it comes while the block runs.
+
+    A package written in C that is interrupted while it is imported may raise ImportError instead
+    of KeyboardInterrupt (NumPy does); the list tells which it was.
+    """
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield came
+        return
+
+    def record(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, record)
+    try:
+        yield came
+    finally:
+        if signal.getsignal(signal.SIGINT) is record:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def final(*, process: bool) -> Iterator[None]:
+    """Leave Ctrl-C and SIGTERM as they are on entry; ignore them after the block if ``process``.
+
+    With ``process`` the process ends with the block. The interpreter takes a moment to end, and
+    finished work stays valid.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if process or handler is not None:  # None: set outside Python
+                signal.signal(number, signal.SIG_IGN if process else handler)
+
+
+def leave(code: int) -> None:
+    """End the process at once if the interpreter's own exit would not suffice.
+
+    That is so when an engine that was asked to stop is still at work, or after Ctrl-C: Python ends
+    by the signal itself if it came while a module was executed (``exec`` remembers it even if it
+    was caught).
+    """
+    cancellable = sys.modules.get("weft.synth.base.cancellable")
+    if code == Exit.INTERRUPTED or (cancellable is not None and cancellable.engine_at_work()):
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _as_interrupt(_: int, frame: FrameType | None) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):  # a shell ignores SIGINT for background jobs: SIGTERM still ends them
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, frame)

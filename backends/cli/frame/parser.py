@@ -180,7 +180,6 @@ class Parser(argparse.ArgumentParser):
         return cast(argparse.Namespace, parsed)
 
     def _verb_parser(self, parsed: argparse.Namespace) -> argparse.ArgumentParser:
-        """Return the innermost parser that read the arguments (``weft topo show``)."""
         parser: argparse.ArgumentParser = self
         for dest in ("verb", "what"):
             for action in parser._actions:
@@ -190,7 +189,6 @@ class Parser(argparse.ArgumentParser):
         return parser
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raise an error for a value outside the choices, with the nearest one."""
         if action.choices is not None and value not in action.choices:
             flag = action.option_strings[0] if action.option_strings else action.dest
             noun = "verb" if flag in ("verb", "what") else f"value of {flag}:"

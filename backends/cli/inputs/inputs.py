@@ -117,11 +117,6 @@ def _with_relays(
     group: tuple[int, ...],
     collective: Collective,
 ) -> tuple[Topology, Collective]:
-    """Return the whole machine, and the collective of the group on its ranks.
-
-    Raises:
-        UserError: no group.
-    """
     if not args.group:
         raise UserError(
             "--relays needs --group: without a group all ranks take part",
@@ -145,7 +140,6 @@ def _machine(named: str, sketch: str | None) -> Topology:
 
 
 def _left_of(left: Degraded, group: tuple[int, ...]) -> tuple[Topology, tuple[int, ...]]:
-    """Return the degraded machine restricted to a group, and the remaining ranks of the group."""
     if group == tuple(range(left.whole.ranks)):
         return left.topology, left.survivors
     place = {old: new for new, old in enumerate(left.survivors)}

@@ -8,7 +8,6 @@ from weft.dsl.nouns.workload import Workload, require_ranks
 
 from ..flags.shared import WorkloadFlags
 from ..output.console import Console
-from .machines import read_topology
 
 FORWARDING = (
     "switches of {} copy or sum; here they only forward: bound and plans are of transfers between "
@@ -21,6 +20,8 @@ def machine_of_workload(text: str, console: Console) -> Topology:
 
     Joint bounds and plans are made of trees and paths; what a switch copies or sums is in none.
     """
+    from .machines import read_topology  # all families of machines
+
     machine = read_topology(text)
     plain = machine.without_capabilities()
     if plain is not machine:

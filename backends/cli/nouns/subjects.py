@@ -47,7 +47,6 @@ def read_subject(text: str, also: Collection[FileKind] = ()) -> Subject:
 
 
 def _read(path: str, named: str, also: Collection[FileKind] = ()) -> Subject:
-    """Return the file at a path that exists."""
     if is_stream(path):
         if FileKind.STREAM in also:
             return Subject(noun_of(FileKind.STREAM), "", path, named=named)
@@ -208,11 +207,6 @@ SAID = (
 
 
 def _json_kind(data: Any, where: str) -> FileKind:
-    """Return the kind of JSON whose key ``weft`` is missing or unknown.
-
-    Raises:
-        BadFile: it is not for weft, or of another kind.
-    """
     if not isinstance(data, dict) or "weft" not in data:
         if looks_like_sketch(data):
             from weft.dsl.importers.recognized import IMPORT_SKETCH  # all importers: 50 ms

@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from itertools import groupby
 from textwrap import wrap
 from typing import Any, TextIO
@@ -276,3 +277,15 @@ def _printed(
                 for cell, i in zip(cells, part, strict=True)
             ]
             yield "  ".join(line).rstrip()
+
+
+class Exit(IntEnum):
+    """Exit code of a command."""
+
+    DONE = 0  #: done; also a time-out or Ctrl-C (or SIGTERM) with an incumbent
+    NO = 1  #: the answer is no: infeasible, a failed check, a wrong result
+    WRONG_QUESTION = 2  #: usage, an unknown name, a bad file
+    NOTHING_FOUND = 3  #: nothing within the budget; with --require-optimal: not proved best
+    MISSING = 4  #: something needed is not here; the hint says what to install
+    BUG = 70  #: a bug, in weft or in the plug-in that the message names
+    INTERRUPTED = 130  #: Ctrl-C or SIGTERM, and nothing was found

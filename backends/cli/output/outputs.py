@@ -88,7 +88,7 @@ def check_prefix_output(args: OutputFlags, console: Console) -> None:
     require_writable(Path(args.output + ".0.et"), args.output)
 
 
-def check_file(output: str, *, force: bool) -> Path:
+def check_file(output: str, *, force: bool, what: str = "output") -> Path:
     """Return the path of a file that will be written.
 
     Raises:
@@ -97,7 +97,7 @@ def check_file(output: str, *, force: bool) -> Path:
     path = Path(output)
     require_writable(path, output)
     if path.is_dir():
-        raise UserError("the output is a directory", where=output, hint="name a file in it")
+        raise UserError(f"the {what} is a directory", where=output, hint="name a file in it")
     if path.is_file() and not force:
         raise UserError("the file exists", where=output, hint="-f overwrites it")
     return path
@@ -118,11 +118,7 @@ def check_log(args: SynthFlags) -> None:
             where=args.log,
             hint="name another file for --log",
         )
-    require_writable(path, args.log)
-    if path.is_dir():
-        raise UserError("the log is a directory", where=args.log, hint="name a file in it")
-    if path.is_file() and not args.force:
-        raise UserError("the file exists", where=args.log, hint="-f overwrites it")
+    check_file(args.log, force=args.force, what="log")
 
 
 def check_folder_output(args: OutputFlags) -> None:

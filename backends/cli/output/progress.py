@@ -5,25 +5,29 @@ Ctrl-C asks the engine to stop and keep what it has; a second one stops everythi
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from weft.dsl.base.files import SCHEMA, write_text
 from weft.dsl.base.spans import printable
+from weft.dsl.base.tables import count
 from weft.synth.base.engine import SOLVER_DIED, Budget
 from weft.synth.base.meter import STEPS
 
 from .console import Console, live
-from .search_log import SearchLog, describe
 
 if TYPE_CHECKING:
     from rich.console import RichCast
     from rich.text import Text
 
+    from weft.dsl.nouns.problem import Problem
     from weft.synth.base.engine import Point
 
 
@@ -47,7 +51,44 @@ class Stoppable(Protocol):
         """Request a stop."""
 
 
-class Progress:
+class LiveLine(ABC):
+    """A line on work that Ctrl-C can stop; it is redrawn several times a second."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._stop = threading.Event()
+
+    @property
+    def seconds(self) -> float:
+        """Return the wall time since the start, in seconds."""
+        return time.monotonic() - self._started
+
+    @property
+    def stopped(self) -> bool:
+        """True once the user has asked to stop."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Request the end of the work, with the best result so far."""
+        self._stop.set()
+
+    def cancelled(self) -> bool:
+        """Return :attr:`stopped`."""
+        return self._stop.is_set()
+
+    def __rich__(self) -> Text:
+        """Return the line, cut to the terminal's width."""
+        from rich.text import Text
+
+        return Text(printable(self.line()), no_wrap=True, overflow="ellipsis")
+
+    @abstractmethod
+    def line(self) -> str:
+        """Return the text of the line."""
+
+
+class Progress(LiveLine):
     """Progress display of a search, an :class:`~weft.synth.base.engine.Observer`.
 
     Engines may call it from any thread. ``budget`` counts the work of the search; None: there is
@@ -62,7 +103,7 @@ class Progress:
         measure: Measure | None = None,
         timer: Timer | None = None,
     ) -> None:
-        self._console = console
+        super().__init__(console)
         self._limit = None if budget is None else budget.effort
         budget = budget or Budget()
         self._meter = budget.meter()
@@ -70,31 +111,15 @@ class Progress:
         self._measure = measure
         self._timer = timer
         self._value: tuple[Any, ...] = ()
-        self._started = time.monotonic()
-        self._stop = threading.Event()
         self._stage = "starting"
         self._best: Point | None = None
         self._found = 0
         self.log: SearchLog | None = None
 
     @property
-    def seconds(self) -> float:
-        """Return the wall time since the start, in seconds."""
-        return time.monotonic() - self._started
-
-    @property
     def effort(self) -> float:
         """Return the effort that the search has spent."""
         return self._meter.done / STEPS
-
-    @property
-    def stopped(self) -> bool:
-        """True once the user has asked to stop."""
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """Request that the engine return its best result so far."""
-        self._stop.set()
 
     def stage(self, name: str) -> None:
         """Begin a new phase of work."""
@@ -124,16 +149,6 @@ class Progress:
         console = self._console
         seen = console.verbose > 0 and not console.quiet
         return seen or self.log is not None or self._measure is not None
-
-    def cancelled(self) -> bool:
-        """Return True if the engine should stop, after Ctrl-C."""
-        return self._stop.is_set()
-
-    def __rich__(self) -> Text:
-        """Return the live line, cut to the terminal's width; it is redrawn often."""
-        from rich.text import Text
-
-        return Text(printable(self.line()), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
         """Return the current phase and the best result so far."""
@@ -186,37 +201,28 @@ def live_line(progress: RichCast, console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def interruptible(progress: Stoppable, console: Console) -> Iterator[None]:
-    """Turn the first Ctrl-C into a request to stop; the second one aborts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, _asking(progress, console))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def interruptible(
+    progress: Stoppable, console: Console, *, finishing: bool = False
+) -> Iterator[None]:
+    """Turn the first Ctrl-C into a request to stop; the second one aborts.
 
-
-@contextmanager
-def finishing(progress: Stoppable, console: Console) -> Iterator[None]:
-    """Act as :func:`interruptible` while the answer is written, then ignore signals.
-
-    From its end on Ctrl-C and SIGTERM are ignored until the command has ended
-    (:func:`~weft.backends.cli.output.signals.final`): a command that has written its file does
-    not fail.
+    ``finishing``: the answer is written. From its end on Ctrl-C and SIGTERM are ignored until the
+    command has ended (:func:`~weft.backends.cli.frame.entry.final`): a command that has written its
+    file does not fail.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, _asking(progress, console))
+    before, written = signal.signal(signal.SIGINT, _asking(progress, console)), False
     try:
         yield
-    except BaseException:
-        signal.signal(signal.SIGINT, before)
-        raise
-    for late in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(late, signal.SIG_IGN)
+        written = finishing
+    finally:
+        if written:
+            for late in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(late, signal.SIG_IGN)
+        else:
+            signal.signal(signal.SIGINT, before)
 
 
 def _asking(progress: Stoppable, console: Console) -> Callable[..., None]:
@@ -228,3 +234,60 @@ def _asking(progress: Stoppable, console: Console) -> Callable[..., None]:
             sys.stderr.write("\nstopping; once more to abort\n")
 
     return on_interrupt
+
+
+class SearchLog:
+    """Log of an engine's search, written at its end.
+
+    Seconds differ from run to run, so they are kept out of the schedules themselves.
+    """
+
+    def __init__(self, problem: Problem, **facts: Any) -> None:
+        machine, collective = problem.topology, problem.collective
+        self._lines: list[dict[str, Any]] = [
+            {
+                "weft": "log",
+                "schema": SCHEMA,
+                **facts,
+                "size": problem.bytes,
+                "topology": machine.name,
+                "machine": machine.digest(),
+                "collective": collective.name or str(collective.kind),
+                "ranks": collective.ranks,
+            }
+        ]
+
+    def found(self, seconds: float, effort: float, point: Point) -> None:
+        """Add a line for a schedule; numbers are floats, nothing here is a proof."""
+        self._lines.append(
+            {
+                "seconds": round(seconds, 3),
+                "effort": round(effort, 6),
+                "found": describe(point),
+                "steps": point.steps,
+                "rounds_per_chunk": float(point.rounds_per_chunk),
+                "bound": float(point.bound) if point.bound else None,
+                "us": point.us,
+                "least_us": point.least_us,
+            }
+        )
+
+    def write(self, path: str, seconds: float, effort: float, status: str, *, force: bool) -> None:
+        """Write the file, with a last line on the outcome."""
+        end = {"seconds": round(seconds, 3), "effort": round(effort, 6), "status": status}
+        self._lines.append(end)
+        text = "\n".join(json.dumps(one, ensure_ascii=False) for one in self._lines)
+        write_text(path, text + "\n", force=force)
+
+
+def describe(point: Point) -> str:
+    """Return ``3 steps, 7/6 rounds per chunk (bound 7/6, gap 0%)``; with a time ``14.033 µs (gap
+    2%)``."""
+    if point.us is not None:
+        above = f" (gap {point.us / point.least_us - 1:.1%})" if point.least_us else ""
+        return f"{point.us:,.3f} µs{above}, {count(point.steps, 'step')}"
+    gap = float(point.rounds_per_chunk / point.bound - 1) if point.bound else 0.0
+    return (
+        f"{count(point.steps, 'step')}, {count(point.rounds_per_chunk, 'round')} per chunk "
+        f"(bound {point.bound}, gap {gap:.1%})"
+    )

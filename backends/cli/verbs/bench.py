@@ -26,8 +26,7 @@ from ..flags.machines import BenchFlags
 from ..inputs.machines import read_topology
 from ..nouns.scripts import format_on, require_runtime, script_text
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.stages import telling
 from ..work.lowering import source_of
 
@@ -39,7 +38,6 @@ LARGEST = 1 << 30
 
 
 def run(args: BenchFlags, console: Console) -> int:
-    """Prove the plans, run them in turns, compare."""
     if args.on == "nccl" and (missing := unusable(0)):
         raise missing
     with telling(console, "Running") as tell:

@@ -18,8 +18,7 @@ from ..flags.search import BoundFlags
 from ..inputs.inputs import message_note, read_problem
 from ..nouns.noun import require_given, schedule_of
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def run(args: BoundFlags, console: Console) -> int:
-    """Print the bounds and why they hold."""
     topology, collective, size = _problem(args)
     check_connected(topology, collective)
     bound = bounds(topology, collective)
@@ -61,7 +59,6 @@ def run(args: BoundFlags, console: Console) -> int:
 
 
 def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
-    """Return the machine, the collective and the sizes that the options or a schedule state."""
     if args.file is None:
         require_given(("-t/--topology", args.topology), ("-c/--collective", args.collective))
         return *read_problem(args), args.size

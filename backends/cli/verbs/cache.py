@@ -12,15 +12,13 @@ from weft.dsl.base.units import format_bytes
 from ...jobs.fingerprint import fingerprint
 from ...sweep.cache import default_folder, entries, remove
 from ..flags.nested import CacheClearFlags, CacheListFlags
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
     from ...sweep.cache import CacheEntry
 
 
 def run(args: CacheListFlags, console: Console) -> int:
-    """Print the size of the cache; with ``clear`` remove its entries."""
     folder = Path(args.cache) if args.cache else default_folder()
     if args.cache and not folder.is_dir():
         raise UserError("no such folder", where=args.cache)

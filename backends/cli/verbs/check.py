@@ -6,12 +6,10 @@ from ...check.checks import checks_text, verdict_text
 from ..flags.files import CheckFlags
 from ..nouns.noun import FileKind, refuse_collective
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def run(args: CheckFlags, console: Console) -> int:
-    """Run the checks for the kind of the file."""
     subject = read_subject(args.file, also=(FileKind.STREAM,))
     if not subject.noun.asks_collective:
         refuse_collective(args, subject)

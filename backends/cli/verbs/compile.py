@@ -18,8 +18,7 @@ from ..flags.files import AUTO, MOST_EXECUTED, ORDERS, CompileFlags
 from ..inputs.models import chosen_model
 from ..nouns.noun import MODEL_FLAGS, Subject, refuse_collective, refuse_flags
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output, check_prefix_output
 from ..output.stages import telling
 from ..work.lowering import on_machine, options_of, provenance_of, require_listed, source_of
@@ -36,7 +35,6 @@ USUAL_NODE = 8
 
 
 def run(args: CompileFlags, console: Console) -> int:
-    """Lower, check, emit, execute, write."""
     backend = format_named(args.to, "--to")
     if backend.several:
         check_prefix_output(args, console)

@@ -14,8 +14,7 @@ from ...deploy.launchers import HOSTS, assigned
 from ...deploy.settings import loaders_of
 from ..flags.cluster import DeployFlags
 from ..inputs.machines import is_library
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.outputs import require_writable
 
 SETTINGS, GUIDE = "weft.env", "guide.txt"
@@ -29,7 +28,6 @@ NAMES = {
 
 
 def run(args: DeployFlags, console: Console) -> int:
-    """Print the guide, and write its files."""
     if not is_library(args.library):
         raise UserError(
             "no library is there",

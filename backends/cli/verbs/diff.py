@@ -14,15 +14,13 @@ from ..flags.files import DiffFlags
 from ..nouns.noun import FileKind, refuse_model
 from ..nouns.program_noun import ProgramNoun
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 WIDEST = 30
 """Letters of a column's name; longer ones are called A and B."""
 
 
 def run(args: DiffFlags, console: Console) -> int:
-    """Compare two files; the exit code says whether they are equal."""
     if args.before == args.after == "-":
         raise UserError("one of the two can come from stdin", where="-")
     before, after = (

@@ -19,8 +19,7 @@ from ...report.report import shown
 from ..flags.machines import DoctorFlags
 from ..frame.defaults import defaults_words
 from ..frame.parser import VERBS as OURS
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from .list import describe
 
 _SAME = "defusedxml jinja2 lark networkx numba numpy orjson ortools pulp rich scipy"
@@ -49,7 +48,6 @@ class Diagnosis:
 
 
 def run(args: DoctorFlags, console: Console) -> int:
-    """Check all dependencies, importing as few as possible, and print the report."""
     if args.machine is not None:
         return _advise(args, console)
     if args.framework is not None:

@@ -23,8 +23,7 @@ from ..inputs.inputs import read_problem
 from ..inputs.sketches import read_sketch
 from ..nouns.noun import require_given, schedule_of
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.sketch import Rule
@@ -37,7 +36,6 @@ DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
 
 
 def run(args: ExplainFlags, console: Console) -> int:
-    """Explain a sketch or a schedule."""
     given = (args.topology, args.group, args.collective, args.root, args.roots, args.sketch)
     if args.file is not None:
         if any(one is not None for one in given):

@@ -20,8 +20,7 @@ from ...report.points import algbw
 from ...report.report import problem_json
 from ..flags.search import WORST, FailuresFlags
 from ..inputs.inputs import read_problem
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.progress import watching
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ _SHOWN = 8
 
 
 def run(args: FailuresFlags, console: Console) -> int:
-    """Rank the failures and print the table."""
     if args.size is not None and args.size.low != args.size.high:
         raise UserError("failures are ranked at one size", where="--size", hint="--size 1MiB")
     if args.worst is not None and not args.synth:

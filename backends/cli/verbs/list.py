@@ -13,12 +13,10 @@ from weft.dsl.base.tables import table
 
 from ...report.report import shown
 from ..flags.machines import ListFlags
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 
 
 def run(args: ListFlags, console: Console) -> int:
-    """Print one line per registered name, or per classic algorithm."""
     if args.options and args.kind in REGISTRIES:
         return _options(REGISTRIES[args.kind], console)
     if args.kind == "algorithms":

@@ -18,12 +18,10 @@ from weft.synth.joint.axis_placement import PlacementRanking, ranked_placements
 from ..flags.search import PlaceFlags
 from ..inputs.machines import machine_line
 from ..inputs.workloads import machine_of_workload, workload_at
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def run(args: PlaceFlags, console: Console) -> int:
-    """Rank all placements."""
     machine = machine_of_workload(args.topology, console)
     workload = workload_at(args.workload, args, machine)
     axes = _axes(args.axes or (), workload)

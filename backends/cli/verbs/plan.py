@@ -11,21 +11,16 @@ from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import number
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.ordering.jobs import shared_jobs
-from weft.synth.ordering.judge import judged
 from weft.synth.ordering.plan import graph_of, plan_in_time
 
 from ...report.plan_text import plan_facts, plan_text, shift_facts, shift_text
 from ..flags.search import PlanFlags
 from ..inputs.workloads import machine_of_workload, workload_at
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output
-from ..work.joint_planning import at_once, costs_on, plan_at_once
 
 
 def run(args: PlanFlags, console: Console) -> int:
-    """Plan one workload, or shift several."""
     if len(args.workloads) > 1 and not args.shift:
         raise UserError(
             f"{len(args.workloads)} workloads are several jobs",
@@ -33,29 +28,11 @@ def run(args: PlanFlags, console: Console) -> int:
         )
     machine = None if args.topology is None else machine_of_workload(args.topology, console)
     workloads = [workload_at(path, args, machine) for path in args.workloads]
-    if not args.shift and at_once(workloads[0]):
-        return plan_at_once(args, workloads[0], machine, console)
-    _check_output(args, console)
-    if args.bound:
-        raise UserError("--bound is of collectives that start together, with nothing else")
-    plans = []
-    for one in workloads:
-        meter, name = Meter(int(args.effort * STEPS)), machine.name if machine else ""
-        cost_of = costs_on(machine, one) if machine and one.needs_machine else None
-        plans.append(plan_in_time(one, meter, machine=name, cost_of=cost_of, seed=args.seed))
-    if not args.shift:
-        return _one(args, plans[0], console)
-    if len(plans) < 2:
-        raise UserError("one job has nobody to give way to", hint="name two workloads or more")
-    if args.output is not None:
-        raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
-    found = shared_jobs(plans, args.workloads, args.seed)
-    console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
-    return Exit.DONE
+    one = workloads[0]  # of collectives that start together there is nothing to order
+    if not args.shift and not one.ordered and all(x.needs_machine for x in one.operations):
+        from ..work.joint_planning import plan_at_once  # all engines
 
-
-def _check_output(args: PlanFlags, console: Console) -> None:
-    """Check before the search that the plan can be written."""
+        return plan_at_once(args, one, machine, console)
     if args.output is not None and (args.output.endswith("/") or Path(args.output).is_dir()):
         raise UserError(
             "a plan in time is one file, not a folder (folders are for collectives at once)",
@@ -63,6 +40,28 @@ def _check_output(args: PlanFlags, console: Console) -> None:
             hint=f"name a file in it: -o {args.output.rstrip('/')}/plan.json",
         )
     check_file_output(args, console)
+    if args.bound:
+        raise UserError("--bound is of collectives that start together, with nothing else")
+    plans = []
+    for one in workloads:
+        meter, name = Meter(int(args.effort * STEPS)), machine.name if machine else ""
+        cost_of = None
+        if machine and one.needs_machine:
+            from ..work.joint_planning import costs_on
+
+            cost_of = costs_on(machine, one)
+        plans.append(plan_in_time(one, meter, machine=name, cost_of=cost_of, seed=args.seed))
+    if not args.shift:
+        return _one(args, plans[0], console)
+    if len(plans) < 2:
+        raise UserError("one job has nobody to give way to", hint="name two workloads or more")
+    if args.output is not None:
+        raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
+    from weft.synth.ordering.jobs import shared_jobs  # CP-SAT
+
+    found = shared_jobs(plans, args.workloads, args.seed)
+    console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
+    return Exit.DONE
 
 
 def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
@@ -85,6 +84,9 @@ def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
 
 
 def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
+    """Return CP-SAT's answer, in words and as facts."""
+    from weft.synth.ordering.judge import judged  # CP-SAT
+
     assert args.judge is not None
     found = judged(graph_of(plan), args.judge, seed=args.seed)
     if found is None or found.us is None:

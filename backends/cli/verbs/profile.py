@@ -20,14 +20,12 @@ from ...ranks.profile.model import ProbeLimits
 from ...report.report import shown
 from ..flags.machines import RANKS, ProfileFlags
 from ..inputs.machines import facts_of, machine_line
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output
 from ..output.stages import telling
 
 
 def run(args: ProfileFlags, console: Console) -> int:
-    """Measure on existing ranks, or on ranks started here, and write the topology."""
     started = time.monotonic()
     family_medium(args.family)  # an unknown one is refused before anything is measured
     effort = ProbeLimits(seconds=args.time)

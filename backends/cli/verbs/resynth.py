@@ -21,15 +21,15 @@ from weft.synth.judge.verify import require_valid
 from weft.synth.repair.mend import repairs
 from weft.synth.time.calibrated import DATASHEET
 
-from ...compile.analyses.grains import same_question
+from ...compile.analyses.unroll import same_question
 from ...report.report import shown
-from ...tune.options import Warm, timing_of
+from ...tune.options import Warm, provenance, timing_of
 from ...tune.variants import variant_of
 from ..flags.search import PLACES, ResynthFlags
 from ..inputs.inputs import named_down
 from ..inputs.models import timed_machine
 from ..output.console import Console
-from .tune import check_library_output, finish, options_of, provenance, tuned
+from .tune import check_library_output, finish, options_of, tuned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,6 @@ MOST_ORDERED = 2
 
 
 def run(args: ResynthFlags, console: Console) -> int:
-    """Repair the old plans, tune again with them in the race, print the losses."""
     check_library_output(args)
     old = read_library(args.library)
     old = replace(old, topology=timed_machine(old.topology, args))
@@ -79,7 +78,7 @@ def run(args: ResynthFlags, console: Console) -> int:
         timing=timing_of(options),
         tuned=tuple(m.tuned for m in made),
         provenance={
-            **provenance(args),
+            **provenance(options, args.sketch),
             "resynth_of": old.name,
             "down": [down.name for down in left.downs],
             "survivors": list(left.survivors),
@@ -150,7 +149,6 @@ def _asked(
 
 
 def _still(collective: Collective, left: Degraded) -> Collective:
-    """Return the collective of the remaining ranks."""
     if not left.dead_ranks:
         return collective
     if collective.kind is Kind.CUSTOM:

@@ -21,20 +21,23 @@ from ...formats.format import (
 from ..flags.files import LOWERING, RunFlags
 from ..nouns.noun import FileKind, Subject, asked_of, refuse_collective
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.stages import telling
 
 
 def run(args: RunFlags, console: Console) -> int:
-    """Check a file, execute it, compare the result with the definition."""
     started = time.monotonic()
     subject = read_subject(args.file)
     if args.on != "numpy" or subject.is_script:
         from ..work.running import run_job  # launchers of processes
 
         return run_job(subject, args.with_defaults(), console)
-    _refuse_job_flags(args)
+    for name in args.given(("topology", "repeat", "timeout", "trace")):
+        raise UserError(
+            f"--{name} is for real ranks, and point-to-point programs",
+            where=f"--{name}",
+            hint="--on mpi or --on torch",
+        )
     with telling(console, "Running") as tell:
         ran = _run(subject, args, tell)
     good = all(c.ok for c in ran.checks)
@@ -96,13 +99,3 @@ def _compiled(
     from ..work.lowering import text_of  # the compiler: an artefact is executed without it
 
     return text_of(subject, format, args, tell)
-
-
-def _refuse_job_flags(args: RunFlags) -> None:
-    """Refuse flags that have no effect without separate ranks."""
-    for name in args.given(("topology", "repeat", "timeout", "trace")):
-        raise UserError(
-            f"--{name} is for real ranks, and point-to-point programs",
-            where=f"--{name}",
-            hint="--on mpi or --on torch",
-        )

@@ -18,13 +18,11 @@ from ..flags.files import ShowFlags
 from ..nouns.noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
 from ..nouns.program_noun import ProgramNoun
 from ..nouns.subjects import is_plain_folder, read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output
 
 
 def run(args: ShowFlags, console: Console) -> int:
-    """Print it, or write it."""
     for name, flag, formats in _ONLY:
         if args.given((name,)) and args.format not in formats:
             raise UserError(

@@ -11,15 +11,13 @@ from weft.synth.bounds import bounds, lower_bound_us
 from ...report.report import shown
 from ..flags.files import SimulateFlags
 from ..nouns.subjects import read_subject
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 if TYPE_CHECKING:
     pass
 
 
 def run(args: SimulateFlags, console: Console) -> int:
-    """Print one line per size."""
     subject = read_subject(args.file)
     timed = subject.noun.timed(subject, args)
     size: SizeRange | None = args.size or timed.sizes

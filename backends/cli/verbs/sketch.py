@@ -15,18 +15,16 @@ from weft.dsl.language.parse import parse
 
 from ..flags.nested import SketchFmtFlags, SketchImportFlags, SketchShowFlags
 from ..flags.shared import Flags
-from ..inputs.sketch_import import import_sketch
+from ..inputs.sketches import import_sketch
 from ..nouns.noun import FileKind
 from ..nouns.subjects import read_subject
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 
 if TYPE_CHECKING:
     pass
 
 
 def run(args: Flags, console: Console) -> int:
-    """List, show, format or import."""
     if isinstance(args, SketchImportFlags):
         return import_sketch(args, console)
     if not isinstance(args, SketchShowFlags | SketchFmtFlags):

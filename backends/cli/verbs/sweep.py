@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from contextlib import nullcontext
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, WeftError
-from weft.dsl.base.spans import printable
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_bytes
 
@@ -21,14 +19,11 @@ from ...sweep.cache import Cache, default_folder
 from ...sweep.folder import opened
 from ...sweep.run import run as sweep
 from ..flags.search import SweepFlags
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
-from ..output.progress import finishing, interruptible, live_line
+from ..output.console import Console, Exit, columns
+from ..output.progress import LiveLine, interruptible, live_line
 from ..work.sweep_axes import plan_of, questions_of
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ...jobs.executor import Executor
     from ...sweep.question import SweepQuestion
     from ...sweep.run import SweepResult
@@ -41,7 +36,6 @@ ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
 
 def run(args: SweepFlags, console: Console) -> int:
-    """Read the list, run the open jobs, write their results, print the table."""
     if args.cluster and args.jobs:
         raise UserError(
             "--jobs is for this machine",
@@ -72,7 +66,7 @@ def run(args: SweepFlags, console: Console) -> int:
             cache=_cache(args, code),
             folder=folder,
         )
-    with finishing(progress, console):
+    with interruptible(progress, console, finishing=True):
         return _tell(args, result, progress, console)
 
 
@@ -188,37 +182,17 @@ def _asked(row: dict[str, Any]) -> tuple[object, ...]:
     return tuple(row.get(key) for key in ("topology", "collective", "bytes", "more"))
 
 
-class SweepProgress:
+class SweepProgress(LiveLine):
     """Display of progress, a :class:`~weft.backends.sweep.run.Watcher`; Ctrl-C stops the sweep."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._stop = threading.Event()
-        self._start = time.monotonic()
+        super().__init__(console)
         self._jobs = self._known = self._ended = self._begun = 0
         self._states: Counter[str] = Counter()
 
-    @property
-    def seconds(self) -> float:
-        """Return the wall time since the start, in seconds."""
-        return time.monotonic() - self._start
-
-    @property
-    def stopped(self) -> bool:
-        """True once the user has asked to stop."""
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """Request the end of all running jobs."""
-        self._stop.set()
-
-    def cancelled(self) -> bool:
-        """Return :attr:`stopped`."""
-        return self._stop.is_set()
-
     def begins(self, jobs: int, known: int) -> None:
         """Record the number of jobs and of known answers, as :class:`Watcher` defines."""
-        self._jobs, self._known, self._start = jobs, known, time.monotonic()
+        self._jobs, self._known, self._started = jobs, known, time.monotonic()
 
     def started(self, question: SweepQuestion, where: str) -> None:
         """Record the start of a job, as :class:`Watcher` defines."""
@@ -235,12 +209,6 @@ class SweepProgress:
     def warn(self, text: str) -> None:
         """Print a warning, as :class:`Watcher` defines."""
         self._console.warn(text)
-
-    def __rich__(self) -> Text:
-        """Return the live line; it is redrawn several times a second."""
-        from rich.text import Text
-
-        return Text(printable(self.line()), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
         """Return the line ``Sweeping  37 of 200 jobs (12 known)  25 optimal  about 40s left``."""

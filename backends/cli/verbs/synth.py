@@ -6,12 +6,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import NothingFound, UserError, WeftError
+from weft.dsl.base.errors import Infeasible, NothingFound, UserError, WeftError
 from weft.dsl.base.files import write_folder
+from weft.dsl.base.spans import Span
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.schedule import dumps, move_words, write
+from weft.dsl.nouns.sketch import Sketch
 from weft.synth.api import lacking, synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds import bounds
@@ -27,32 +29,34 @@ from ...report.report import problem_json, shown
 from ..flags.search import SynthFlags
 from ..inputs.inputs import make_problem, message_note, read_problem
 from ..inputs.machines import machine_line
-from ..inputs.rule_conflicts import conflicting
 from ..nouns.streams import require_holdable
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output, check_folder_output, check_log
-from ..output.progress import Progress, finishing, watching
-from ..output.search_log import SearchLog
+from ..output.progress import Progress, SearchLog, interruptible, watching
 from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.problem import Problem
     from weft.synth.base.engine import Outcome, Point
 
+
 NEARLY = 1 + Fraction(1, 10**6)
 """A load of at most this many times its bound differs from it by rounding only."""
 
 
 def run(args: SynthFlags, console: Console) -> int:
-    """Solve, verify, print the table, write the files."""
     if args.stream:
         from ..work.stream_search import synth_stream  # the engine greedy
 
         return synth_stream(args, console)
     if args.memory is not None:
         raise UserError("--memory is for --stream", hint="greedy{memory=8}")
-    _check_output(args, console)
+    if args.log is not None:
+        check_log(args)
+    if args.objective == "frontier":
+        check_folder_output(args)
+    else:
+        check_file_output(args, console)
     problem, proposed = _read(args, console)
     args = replace(args, engine=args.engine or proposed or "portfolio")
     # Loaded after the arguments are checked: they take a second.
@@ -70,7 +74,8 @@ def run(args: SynthFlags, console: Console) -> int:
         progress.log.write(
             args.log, progress.seconds, progress.effort, str(outcome.status), force=args.force
         )
-    with finishing(progress, console):  # to describe a large schedule takes seconds, too
+    # To describe a large schedule takes seconds, too.
+    with interruptible(progress, console, finishing=True):
         return _tell(args, problem, outcome, progress, console)
 
 
@@ -129,15 +134,6 @@ def _tell(
         console.warn("not proved best within the budget (--require-optimal)")
         return Exit.NOTHING_FOUND
     return Exit.DONE
-
-
-def _check_output(args: SynthFlags, console: Console) -> None:
-    if args.log is not None:
-        check_log(args)
-    if args.objective == "frontier":
-        check_folder_output(args)
-    else:
-        check_file_output(args, console)
 
 
 def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:
@@ -261,3 +257,36 @@ def _write(
     write_folder(args.output, texts, force=args.force)
     console.say("Wrote", f"{count(len(texts), 'file')} in {args.output}")
     return [str(Path(args.output) / name) for name in names]
+
+
+class ConflictingRules(Infeasible):
+    """Infeasible because of rules that exclude each other; each is shown with its line."""
+
+    def __init__(self, message: str, conflict: tuple[str, ...], spans: tuple[Span, ...]) -> None:
+        super().__init__(
+            message,
+            conflict=conflict,
+            where=spans[0] if spans else None,
+            hint="drop or loosen one of these rules" if conflict else "",
+        )
+        self.spans = spans
+
+    def render(self) -> str:
+        """Return the message, then every rule with its line."""
+        lines = [f"error: {self.message}", *(span.render() for span in self.spans)]
+        return "\n".join(lines + (["", f"hint: {self.hint}"] if self.hint else []))
+
+
+def conflicting(
+    sketch: Sketch | None, conflict: tuple[str, ...], statements: tuple[str, ...]
+) -> ConflictingRules:
+    """Return the error for an infeasible problem; ``conflict``: labels of the sketch's rules."""
+    spans: dict[tuple[int, int], Span] = {}
+    for rule in sketch.rules if sketch else ():
+        if rule.label in conflict and rule.span is not None:
+            spans.setdefault((rule.span.start, rule.span.end), rule.span)
+    why = "; ".join(statements) or "no schedule obeys the rules"
+    if conflict:
+        why += ": these exclude each other: " if len(conflict) > 1 else ": it cannot hold: "
+        why += "; ".join(conflict)
+    return ConflictingRules(why, conflict, tuple(spans[key] for key in sorted(spans)))

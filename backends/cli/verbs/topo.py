@@ -17,8 +17,7 @@ from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoSearchFlags,
 from ..flags.shared import Flags
 from ..inputs.inputs import restricted
 from ..inputs.machines import facts_of, machine_line, read_topology, without_nics
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.outputs import check_file_output
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def run(args: Flags, console: Console) -> int:
-    """List, show or import."""
     match args:
         case TopoShowFlags():
             topology = read_topology(args.topology)

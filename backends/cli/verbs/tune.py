@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from weft import __version__
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import check_replaceable, write_folder
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -31,7 +30,7 @@ from ...tune.folder import files_in, texts_of
 from ...tune.library_model import library_model
 from ...tune.manifest import TuneResult, stem_of
 from ...tune.measure import Measuring
-from ...tune.options import TuneOptions, timing_of
+from ...tune.options import TuneOptions, provenance, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune
 from ..flags.search import PLACES, TuneFlags, TuningFlags
@@ -41,10 +40,9 @@ from ..inputs.inputs import read_problem, takes_root
 from ..inputs.libraries import assumed_of, library_facts, recipes, tables
 from ..inputs.machines import machine_line
 from ..inputs.models import chosen_model, timed_machine
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import require_writable
-from ..output.progress import finishing, interruptible, live_line
+from ..output.progress import interruptible, live_line
 from ..output.stages import StageProgress
 
 if TYPE_CHECKING:
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
 
 
 def run(args: TuneFlags, console: Console) -> int:
-    """Tune every collective, print the plans, write the library."""
     check_library_output(args)
     topology, collectives = _read(args, console)
     topology = timed_machine(topology, args)
@@ -70,7 +67,7 @@ def run(args: TuneFlags, console: Console) -> int:
         args.sizes.high,
         timing_of(options),
         tuple(m.tuned for m in made),
-        provenance(args),
+        provenance(options, args.sketch),
     )
     return finish(library, [m.files for m in made], args, console, pool)
 
@@ -220,18 +217,6 @@ def _sketch(text: str, topology: Topology) -> Named:
     return Named(name, text_on_machine(name, arguments, topology), tuple(arguments.items()))
 
 
-def provenance(args: TuningFlags) -> dict[str, Any]:
-    """Return the inputs from which the library can be made again."""
-    return {
-        "weft": __version__,
-        "seed": args.seed,
-        "effort_per_question": args.effort,
-        **({} if args.time is None else {"cut_off_s": args.time}),
-        "sketches": list(args.sketch),
-        "engines": list(args.engine),
-    }
-
-
 def finish(
     library: Library,
     files: Sequence[Any],
@@ -247,7 +232,7 @@ def finish(
     """
     taken = pool.seconds
     plans = sum(len(t.plans) for t in library.tuned)
-    with finishing(pool, console):
+    with interruptible(pool, console, finishing=True):
         texts = texts_of(library, files)
         texts[REPORT] = library_html(library, texts)
         console.say("Tuned", f"{count(plans, 'plan')} in {taken:.1f}s, each checked and executed")

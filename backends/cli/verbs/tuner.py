@@ -14,15 +14,13 @@ from ...fleet.tuner import OPTIONS, TunerLine, tuner_lines, tuner_text, tuner_ti
 from ..flags.cluster import TunerFlags
 from ..flags.values import file_words
 from ..inputs.machines import is_library
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.outputs import check_file_output
 
 ENVIRONMENT = "NCCL_TUNER_PLUGIN=/path/to/libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE={file}"
 
 
 def run(args: TunerFlags, console: Console) -> int:
-    """Read the runs, choose, and write the file."""
     check_file_output(args, console)
     times = []
     for text in args.files:

@@ -33,8 +33,7 @@ from ...tune.nccl_settings import LIMITS, NcclSettings
 from ..flags.cluster import VerifyRunFlags
 from ..inputs.inputs import restricted
 from ..inputs.machines import facts_of, is_library, read_topology
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.outputs import check_file_output
 from ..work.calibration import require_machine
 
@@ -50,7 +49,6 @@ class _Read:
 
 
 def run(args: VerifyRunFlags, console: Console) -> int:
-    """Read the logs, judge, compare, and write the measured machine."""
     check_file_output(args, console)
     if args.library is not None and not is_library(args.library):
         raise UserError("no library is there", where=f"--library {args.library}")
@@ -82,7 +80,6 @@ def run(args: VerifyRunFlags, console: Console) -> int:
 
 
 def _one(text: str, path: str, console: Console) -> _Read:
-    """Read a text as a table, a log, or both."""
     log = read_log(text)
     table_there = looks_like_nccl_tests(text)
     if not table_there and not log.lines:

@@ -6,12 +6,10 @@ from ..flags.nested import WorkloadShowFlags
 from ..inputs.machines import read_topology
 from ..inputs.workloads import workload_at
 from ..nouns.workload_noun import workload_facts, workload_text
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def run(args: WorkloadShowFlags, console: Console) -> int:
-    """Show it."""
     machine = None if args.topology is None else read_topology(args.topology)
     workload = workload_at(args.workload, args, machine)
     console.result(workload_text(workload), {"status": "ok", **workload_facts(workload)})

@@ -17,7 +17,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium
 from weft.synth.time.schedule_time import bus_factor
 
-from ...fleet.calibrate import RANGE, Calibration, MeasuredTime, Residual
+from ...fleet.calibrate import FIT, Calibration, MeasuredTime, Residual
 from ...fleet.calibrate import calibrate as fit
 from ...report.html.bench_page import calibration_page
 from ...report.html.page import render
@@ -25,12 +25,13 @@ from ...report.report import shown
 from ..flags.nested import TopoCalibrateFlags
 from ..inputs.inputs import restricted
 from ..inputs.machines import facts_of, machine_line, read_topology
-from ..output.console import Console, columns
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit, columns
 from ..output.outputs import check_file, check_file_output
 from ..output.stages import telling
 
-END = f"at an end of what is fitted (default × or ÷ {RANGE:g}, or 1): the model misses something"
+END = (
+    f"at an end of what is fitted (default × or ÷ {FIT.range:g}, or 1): the model misses something"
+)
 """Remark on a number that the times ask more of."""
 
 

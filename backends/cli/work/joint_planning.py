@@ -23,17 +23,11 @@ from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlan, JointPlanner
 from ...report.plan_text import joint_facts, joint_text
 from ..flags.search import ORDER_EFFORT, PlanFlags
 from ..inputs.machines import machine_line
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file_output, check_folder
 
 MERGED = "plan.json"
 """Name of the merged schedule in the folder of a plan."""
-
-
-def at_once(workload: Workload) -> bool:
-    """Return True for collectives that start together, with nothing else."""
-    return all(one.needs_machine for one in workload.operations) and not workload.ordered
 
 
 def plan_at_once(

@@ -31,8 +31,7 @@ from ..flags.files import REPEAT, RunFlags
 from ..inputs.machines import on_machine
 from ..nouns.noun import Subject, refuse_collective
 from ..nouns.scripts import format_on, require_runtime, script_text
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.outputs import check_file
 from ..output.stages import telling
 from .lowering import source_of

@@ -14,8 +14,7 @@ from weft.synth.joint.shapes import ShapeRanking, ranked_shapes
 from ...report.report import shown
 from ..flags.nested import TopoSearchFlags
 from ..inputs.workloads import workload_at
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 
 
 def search(args: TopoSearchFlags, console: Console) -> int:

@@ -22,8 +22,7 @@ from ...report.report import shown
 from ..flags.search import SynthFlags
 from ..inputs.inputs import canonical, restricted
 from ..inputs.machines import machine_line, read_topology
-from ..output.console import Console
-from ..output.exit_codes import Exit
+from ..output.console import Console, Exit
 from ..output.progress import Progress, watching
 
 LARGE = 1 << 30

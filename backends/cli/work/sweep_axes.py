@@ -24,8 +24,7 @@ from ..flags.shared import EFFORT, OBJECTIVES
 from ..flags.values import amount, ranks, seconds, several_sizes, split_arguments, whole
 from ..inputs.inputs import canonical, is_file, make_problem, read_problem
 from ..inputs.machines import read_topology
-from ..inputs.sketch_import import translated
-from ..inputs.sketches import read_sketch
+from ..inputs.sketches import read_sketch, translated
 from ..output.console import Console
 
 if TYPE_CHECKING:

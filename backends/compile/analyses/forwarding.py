@@ -174,7 +174,6 @@ def _held(
 
 
 def _runs(column: Ints) -> Iterator[slice]:
-    """Slices of a sorted column that have one value."""
     cuts = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), len(column)]
     for start, end in pairwise(cuts):
         if start < end:

@@ -166,7 +166,6 @@ def _peer_group(src: Ints, dst: Ints, ranks: int, limit: int) -> Ints:
 
 
 def _degree(src: Ints, dst: Ints, ranks: int) -> int:
-    """Return the most peers of a rank on one side."""
     pairs = distinct_values(src * ranks + dst)
     return int(max(np.bincount(pairs // ranks).max(), np.bincount(pairs % ranks).max()))
 
@@ -209,7 +208,6 @@ def chain_channels(m: Messages, ranks: int, together: int, most: int) -> Ints:
 
 
 def _chains(m: Messages, hop: Ints, together: int) -> Ints:
-    """Return the first message of the chain of each message."""
     length, _, place = runs(m, hop, together)
     incoming, outgoing = forwarded(m)
     same = (length[incoming] == length[outgoing]) & (place[incoming] == place[outgoing])

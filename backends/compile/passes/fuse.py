@@ -272,7 +272,6 @@ class _FusionWalk:
         self.taken.add(send)
 
     def _receive_can_wait(self, recv: int, send: int) -> bool:
-        """All that needs the receive comes after the send."""
         at, credit = self.position[send], self.credit_to[recv]
         if credit not in (ABSENT, send) and self.position[credit] <= at:
             return False

@@ -33,10 +33,9 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import WIDE, Aliases
 
 from ..analyses.flow import INPUT, NONE, OUTPUT, Flow, LocalOps, Messages
-from ..analyses.grains import schedule_in_grains
 from ..analyses.landing import Slots, contended, same_as_before, unfused
 from ..analyses.planned import Order, planned
-from ..analyses.unroll import unrolled
+from ..analyses.unroll import schedule_in_grains, unrolled
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
@@ -224,7 +223,6 @@ def _save_endangered_input(
 
 
 def _homes(places: _Places, scratch: Slots) -> Ints:
-    """Return the slot of each place after its first arrival."""
     moves = places.first != NEVER
     home = np.where((places.final != NONE) & ~places.grouped, places.final, places.initial)
     rest = moves & ((places.final == NONE) | places.grouped)
@@ -240,7 +238,6 @@ def _messages(
     scratch: Slots,
     fuses: bool,
 ) -> Messages:
-    """Slots of all transfers, in the order of arrival places."""
     rows = arrivals.rows
     chunk, src, dst, step = (
         x[rows].astype(np.int64)
@@ -249,7 +246,13 @@ def _messages(
     source = places.index(src * places.collective.chunks + chunk)
     there = places.index(arrivals.place)
     send = np.where(step > places.first[source], home[source], places.initial[source])
-    _refuse_unheld(send, chunk, src, step)
+    unheld = np.flatnonzero(send == NONE)
+    if len(unheld):
+        i = int(unheld[np.argmin(step[unheld])])
+        raise CheckFailed(
+            f"step {step[i]}: rank {src[i]} sends chunk {chunk[i]} before it holds it",
+            hint="weft check SCHEDULE says what is wrong with it",
+        )
     opens = ~same_as_before(there)
     before = np.where(opens, places.initial[there], home[there])
     operand = np.where(schedule.reduce[rows], before, NONE)
@@ -277,16 +280,6 @@ def _messages(
         zeros + 1,
         zeros,
     )
-
-
-def _refuse_unheld(send: Ints, chunk: Ints, src: Ints, step: Ints) -> None:
-    unheld = np.flatnonzero(send == NONE)
-    if len(unheld):
-        i = int(unheld[np.argmin(step[unheld])])
-        raise CheckFailed(
-            f"step {step[i]}: rank {src[i]} sends chunk {chunk[i]} before it holds it",
-            hint="weft check SCHEDULE says what is wrong with it",
-        )
 
 
 def _turns(there: Ints, step: Ints) -> Ints:

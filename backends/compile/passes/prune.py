@@ -11,24 +11,31 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.program import (
     ABSENT,
     BUFFER_NUMBER,
     NOP,
+    OP_NUMBER,
     READS_SRC,
     WRITES_DST,
     Buffer,
+    Op,
     Program,
     offsets,
 )
 from weft.dsl.nouns.runtime import Target
+from weft.dsl.nouns.slots import NONE, OUTPUT, WIDE
+
+from ..analyses.access import latest, unread
+from ..analyses.order import ProgramOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +123,84 @@ def _moved(
     there[at[new < 0]] = False
     moved[at[new >= 0]] = new[new >= 0]
     return moved, there
+
+
+# Do not store a partial sum that is never read where it is.
+#
+# Before::
+#
+#     block 0 (from 0, to 2):   0: rrcs o[1] += …      5: r o[1]     (nothing reads o[1] in between)
+#
+# After::
+#
+#     block 0 (from 0, to 2):   0: rrs  o[1] + …       5: r o[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Elide:
+    """Turn rrcs into rrs where the sum is only passed on."""
+
+    name: ClassVar[str] = "elide"
+
+    def apply(self, program: Program, target: Target) -> Program:
+        """Return the program without copies that are never read.
+
+        Raises:
+            CheckFailed: the program deadlocks.
+        """
+        if Op.RECV_REDUCE_SEND not in target.ops:
+            return program
+        wait = program.wait
+        if not (program.op == OP_NUMBER[Op.RECV_REDUCE_COPY_SEND]).any():
+            return program
+        dead = unread(program, ProgramOrder.of(program).positions(), Op.RECV_REDUCE_COPY_SEND)
+        if not len(dead):
+            return program
+        op, buffer, offset = program.op.copy(), program.dst_buffer.copy(), program.dst_offset.copy()
+        op[dead] = OP_NUMBER[Op.RECV_REDUCE_SEND]
+        buffer[dead], offset[dead] = program.src_buffer[dead], program.src_offset[dead]
+        shorter = replace(program, op=op, dst_buffer=buffer, dst_offset=offset)
+        return shorter.with_waits(*latest(program, program.waiting, wait))
+
+
+# Algorithm to algorithm: drop moves whose result is never read.
+#
+# Before::
+#
+#     rank 1: s[0] = i[0]      (o[0] is the same memory)      rank 1: o[0] = rank 0: i[1]
+#
+# After, if nothing reads s[0]::
+#
+#     rank 1: o[0] = rank 0: i[1]
+#
+# One walk backwards over the moves: a slot is live if the collective wants it in the end or a later
+# move that stays reads it.
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Keep what leads to the postcondition."""
+
+    name: ClassVar[str] = "dead"
+
+    def apply(self, algorithm: Algorithm, target: Target) -> Algorithm:
+        """Return the algorithm without the moves that nothing needs."""
+        m, post = algorithm.moves, algorithm.collective.post
+        wanted = post.ranks.astype(np.int64) * WIDE + OUTPUT + post.offsets
+        live = set(wanted.tolist())
+        reads, base = (m.src * WIDE + m.source).tolist(), m.dst * WIDE
+        writes = (base + m.target).tolist()
+        adds = np.where(m.operand == NONE, NONE, base + m.operand).tolist()
+        kept = np.ones(len(m), bool)
+        for i in range(len(m) - 1, -1, -1):
+            if writes[i] not in live:
+                kept[i] = False
+                continue
+            live.discard(writes[i])
+            if adds[i] != NONE:
+                live.add(adds[i])
+            live.add(reads[i])
+        if kept.all():
+            return algorithm
+        columns = (getattr(m, field.name)[kept] for field in fields(m))
+        return replace(algorithm, moves=Moves(*columns))

@@ -29,14 +29,24 @@ out of steps, ``sync{move=true}``:
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.program import (
+    BUFFER_NUMBER,
+    COPY,
+    REDUCE,
+    SENDS,
+    Buffer,
+    Program,
+    Protocol,
+    offsets,
+)
 from weft.dsl.nouns.runtime import Target
 
 from ..analyses.access import latest
@@ -64,7 +74,14 @@ class Sync:
         """
         if not len(program.wait):
             return program
-        _refuse_cycles(program)
+        stuck = ProgramOrder.local(program).unreached()
+        if len(stuck):
+            i = int(stuck[0])
+            block = program.block_index[program.block[i]]
+            raise CheckFailed(
+                f"rank {program.rank[i]}: block {block} waits in a circle at instruction "
+                f"{program.index[i]}"
+            )
         slim = _reduced(program)
         if self.move and target.send_publishes and len(slim.wait):
             order = ProgramOrder.of(slim)
@@ -76,17 +93,6 @@ class Sync:
         ):
             return program
         return slim.with_waits(*latest(slim, slim.waiting, slim.wait))
-
-
-def _refuse_cycles(code: Program) -> None:
-    """Program order and waits alone, without messages."""
-    stuck = ProgramOrder.local(code).unreached()
-    if len(stuck):
-        i = int(stuck[0])
-        block = code.block_index[code.block[i]]
-        raise CheckFailed(
-            f"rank {code.rank[i]}: block {block} waits in a circle at instruction {code.index[i]}"
-        )
 
 
 def _kept(code: Program, wait: Ints, waiting: Ints) -> Program:
@@ -161,3 +167,123 @@ def _ahead(code: Program, level: Ints, begin: Ints) -> Program:
                 continue
             waiting[row], free[at] = at, False
     return _kept(code, wait, waiting)
+
+
+# Publish no send by itself where the runtime's flag can overtake its reads.
+#
+# Before (RCCL under LL, whose send ends without a barrier)::
+#
+#     block 0:  0: s o[1]                            block 1:  0: r o[1]  waits for (0, 0)
+#
+# After::
+#
+#     block 0:  0: s o[1]    1: cpy o[1] -> s[0]     block 1:  0: r o[1]  waits for (0, 1)
+#
+# A copy ends with a barrier of its thread block, so the flag behind it tells that the send has read
+# all it sends. It copies one chunk to a scratch slot that is its block's own and never read.
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Add a copy behind plain sends that are waited for, where these are not ordered."""
+
+    name: ClassVar[str] = "fence"
+
+    def apply(self, program: Program, target: Target) -> Program:
+        """Return the program with a copy behind every send that a wait names."""
+        if target.send_publishes or program.protocol is Protocol.SIMPLE:
+            return program
+        late = np.zeros(program.instructions, bool)
+        late[program.wait] = True
+        late &= SENDS[program.op]
+        return _fenced(program, late) if late.any() else program
+
+
+def _fenced(program: Program, late: Bools) -> Program:
+    """Return the program with a copy behind each late instruction, which its waits name instead."""
+    size, rank = program.instructions, program.rank
+    rows = np.repeat(np.arange(size), 1 + late)
+    copies = np.flatnonzero(np.diff(rows, prepend=-1) == 0)
+    lengths = program.lengths + np.bincount(program.block[late], minlength=program.blocks)
+    grown = program.take(rows, lengths)
+    # A scratch slot for each block with a copy, behind those of its rank.
+    owners = distinct_values(program.block[late])
+    added = np.bincount(program.block_rank[owners], minlength=program.rank_count)
+    scratch = program.chunks[:, 2]
+    slot = np.zeros(program.blocks, np.int64)
+    first = offsets(added)[program.block_rank[owners]]
+    slot[owners] = scratch[program.block_rank[owners]] + np.arange(len(owners)) - first
+    columns: dict[str, Any] = {"op": COPY, "dst_buffer": BUFFER_NUMBER[Buffer.SCRATCH], "count": 1}
+    columns["dst_offset"] = slot[grown.block[copies]]
+    for name, value in columns.items():
+        column = columns[name] = getattr(grown, name).copy()
+        column[copies] = value
+    chunks = program.chunks.copy()
+    chunks[:, 2] += added
+    end = np.arange(size) + np.cumsum(late)  # the last row that each instruction has now
+    waiting, wait = program.waiting, end[program.wait]
+    # Ranks with a copy name their waits in order; others keep them.
+    fenced = added[rank[waiting]] > 0
+    order = np.lexsort((np.where(fenced, wait, np.arange(len(wait))), waiting))
+    begin = end - late
+    return replace(grown, chunks=chunks, **columns).with_waits(begin[waiting[order]], wait[order])
+
+
+# Let the runtime add many sources to one destination in one go.
+#
+# Before::
+#
+#     block 0:   0: re o[0] += s[0]  waits for (1, 0)      1: re o[0] += s[1]  waits for (2, 0)
+#
+# After::
+#
+#     block 0:   0: re o[0] += s[0]  waits for (1, 0), (2, 0)      1: re o[0] += s[1]
+#
+# The runtimes merge ``re`` that follow each other into one, if they have one destination and one
+# source buffer, none but the first waits, and nothing waits for any but the last: the destination
+# is read and written once instead of every time. So all waits of such a run go to its first
+# instruction, for as many as the runtime adds up right (``max_fused_reduces``). The sum is there no
+# later than before: it was never ready before the last source was. There can be no circle, since
+# what was between the sums can depend on none of them but through the last.
+#
+# Every wait but one is a step that does nothing, so a run takes more steps than it did: the pass is
+# left out unless it is asked for.
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Move the waits of runs of ``re`` before the first, so that the runtime merges them."""
+
+    name: ClassVar[str] = "chain"
+
+    def apply(self, program: Program, target: Target) -> Program:
+        """The program whose runs of sums the runtime merges. Linear in instructions and waits."""
+        wait = program.wait
+        first = _heads(program, target.max_fused_reduces)[program.waiting]
+        if np.array_equal(first, program.waiting):
+            return program
+        return program.with_waits(*latest(program, first, wait))
+
+
+def _heads(code: Program, most: int) -> Ints:
+    """Return the first instruction of the run of each instruction; itself outside runs."""
+    at = np.arange(code.instructions)
+    joined = np.zeros(code.instructions, bool)
+    joined[1:] = _alike(code)
+    begin = np.maximum.accumulate(np.where(joined, 0, at))
+    result: Ints = at - (at - begin) % most
+    return result
+
+
+def _alike(code: Program) -> Bools:
+    """Test whether each instruction but the first goes on with the sum of the one before it."""
+    adds = code.op == REDUCE
+    buffer, apart = code.src >> 32, np.abs(code.src - code.dst) >= code.count
+    same: Bools = adds[1:] & adds[:-1] & (code.block[1:] == code.block[:-1])
+    for column in (code.dst, code.count, buffer):
+        same &= column[1:] == column[:-1]
+    # A sum of its own destination is another one when both are taken at once.
+    same &= apart[1:] & apart[:-1]
+    named = np.zeros(code.instructions, bool)
+    named[code.wait] = True
+    return same & ~named[:-1]

@@ -217,7 +217,6 @@ def _fitting(partner: Ints, ends: _BlockEnds, whole: Bools, pair_all: bool, most
 
 
 def _longest(partner: Ints, ends: _BlockEnds) -> int:
-    """Return the length of the block that is in use longest, as blocks are paired now."""
     i = np.flatnonzero(partner != NONE)
     alone = (ends.closes - ends.opens).max(initial=0)
     return int(max(alone, ends.spans(i, partner[i]).max(initial=0)))
@@ -231,7 +230,6 @@ def _joined(
     right_rank: Ints,
     right_channel: Ints,
 ) -> tuple[Ints, Ints]:
-    """Return all pairs of left and right entries of the same rank and channel."""
     wide = np.int64(max(left_channel.max(initial=0), right_channel.max(initial=0))) + 1
     key = right_rank * wide + right_channel
     order = np.argsort(key, kind="stable")

@@ -318,7 +318,6 @@ class _DepthWalk:
         self.written[target], self.writer_chunk[target] = now + LAND, chunk
 
     def _free(self, connection: int, step: int) -> int:
-        """Take the first free step of the connection, from ``step`` on."""
         taken, key, path = self.taken, connection << 32 | step, []
         while key in taken:
             path.append(key)

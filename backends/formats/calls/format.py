@@ -19,7 +19,6 @@ from ...check.checks import Check, of_findings
 from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
 from ..format import ExecutionRequest, Format, Requirements
-from ..recognition import is_torch_calls
 from ..templates import templates
 from .judge import executed, findings
 from .program import CallProgram, LibraryCall, program_of
@@ -47,10 +46,6 @@ class TorchCalls(Format):
     casts: ClassVar[bool] = True
 
     # --- files ------------------------------------------------------------------------------------
-
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True if weft wrote the file."""
-        return is_torch_calls(text, data)
 
     def read(self, text: str, where: str) -> CallProgram:
         """Return the calls in a file that is as weft wrote it; nothing in it is executed."""
@@ -81,7 +76,6 @@ class TorchCalls(Format):
         return program
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        """Return the form, and whether the calls are an allreduce."""
         if asked.target:
             raise UserError("--target is for MSCCL XML", where=where)
         program = self.read(text, where)
@@ -89,11 +83,9 @@ class TorchCalls(Format):
         return [form, *of_findings(findings(program), GOOD)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """Return what is wrong with the calls."""
         return findings(self.read(text, where))
 
     def collective(self, text: str, where: str) -> Collective:
-        """Return an allreduce of so many ranks."""
         return make(Kind.ALLREDUCE, self.read(text, where).ranks)
 
     def execute(
@@ -103,7 +95,6 @@ class TorchCalls(Format):
         return executed(self.read(text, where), request.seed, request.dtypes)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """Return the calls."""
         program = self.read(text, where)
         lines = [f"{program.name}: allreduce on {program.ranks} ranks"]
         lines += [f"  {number}  {call}" for number, call in enumerate(program.calls, 1)]
@@ -112,12 +103,6 @@ class TorchCalls(Format):
     # --- compiling --------------------------------------------------------------------------------
 
     def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
-        """Write the calls that do what a schedule does, and prove them from the text.
-
-        Raises:
-            UserError: not a schedule of an allreduce on equal hosts. CheckFailed: the calls are
-                wrong.
-        """
         if not isinstance(request.noun, Schedule):
             raise UserError(
                 f"{self.name} is made of a schedule, whose machine says which ranks share a host",

@@ -7,9 +7,11 @@ import binascii
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from fractions import Fraction
+from functools import cache
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import BadFile, UserError
@@ -17,19 +19,29 @@ from weft.dsl.base.files import Fields, parse_json
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
-from weft.dsl.importers.chakra_et import COLL, ExecutionTrace, TraceNode, decoded, encoded
+from weft.dsl.importers.chakra_et import (
+    COLL,
+    COMP,
+    RECV,
+    SEND,
+    Attribute,
+    ExecutionTrace,
+    TraceNode,
+    decoded,
+    encoded,
+)
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
+from weft.synth.time.routes import Route
 
 from ...compile.request import ProvedArtefact, Request
 from ..messages.format import MOST_TIMED, MessageFormat, PlannedGraph
 from ..messages.lower import in_turns, with_turns
-from ..messages.model import GraphNodeKind, MessageGraph, copies_of
-from ..recognition import file_set, is_chakra_et
-from .network import MEMORY, network_files, network_of
-from .rule import astra_sim_us
-from .trace import PS_PER_US, nodes_of, trace_of
+from ..messages.model import GraphNode, GraphNodeKind, MessageGraph, copies_of
+from ..messages.replay import Hop, ReplayRule, replayed, router
+from ..recognition import file_set
 
 COMM_TYPE = {
     Kind.ALLREDUCE: (0, "all-reduce"),
@@ -95,16 +107,7 @@ class ChakraEt(MessageFormat):
 
     # --- files ------------------------------------------------------------------------------------
 
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True for the text in which the files of a set are held together."""
-        return is_chakra_et(text, data)
-
     def files(self, text: str, where: str, prefix: str = PREFIX) -> dict[str, bytes]:
-        """Return the files of a set by what follows their prefix, which some of them name.
-
-        Raises:
-            BadFile: the text does not hold files.
-        """
         data = parse_json(text, where)
         fields = Fields(data, where)
         fields.get("weft", str)
@@ -119,11 +122,6 @@ class ChakraEt(MessageFormat):
         return files | {k: files[k].replace(held, named) for k in NAMING & files.keys()}
 
     def graphs(self, text: str, where: str) -> dict[str, MessageGraph]:
-        """Return the graph of each set of traces; those of workloads have none.
-
-        Raises:
-            BadFile: a rank's file is missing, or one is not a trace.
-        """
         sets: dict[str, dict[int, ExecutionTrace]] = defaultdict(dict)
         for name, data in self.files(text, where).items():
             if member := _MEMBER.fullmatch(name):
@@ -143,18 +141,12 @@ class ChakraEt(MessageFormat):
         return graphs
 
     def graph_us(self, graph: MessageGraph, topology: Topology | None) -> float:
-        """Return the time of a graph on a machine by ASTRA-sim's rule, in µs."""
         assert topology is not None
         return astra_sim_us(graph, topology)
 
     # --- compiling --------------------------------------------------------------------------------
 
     def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
-        """Write and prove the files of all message sizes.
-
-        Raises:
-            UserError: no message size, or too many messages. CheckFailed: what was made is wrong.
-        """
         if self.local_mem_bw < 0:
             raise UserError(f"local_mem_bw is {self.local_mem_bw}", where=self.name)
         sizes = self.sizes_of(request)
@@ -178,7 +170,9 @@ class ChakraEt(MessageFormat):
             remarks.append(_run(prefix, machine))
         files[".memory.json"] = MEMORY.encode()
         told = [
-            format_bytes(size) for size, one in zip(sizes, written, strict=True) if _turned(one)
+            format_bytes(size)
+            for size, one in zip(sizes, written, strict=True)
+            if one.graph.count(GraphNodeKind.TURN)
         ]
         if told:
             remarks.append(("Order", f"sends take turns at each port ({', '.join(told)})"))
@@ -256,10 +250,6 @@ def _in_turns(planned: PlannedGraph) -> MessageGraph:
     return with_turns(in_turns(planned.graph, planned.schedule, planned.start_us))
 
 
-def _turned(planned: PlannedGraph) -> bool:
-    return planned.graph.count(GraphNodeKind.TURN) > 0
-
-
 def _run(prefix: str, machine: Topology) -> tuple[str, str]:
     """Return a remark with the line that runs the simulator, or on the network that it lacks."""
     kind = network_of(machine)
@@ -321,11 +311,6 @@ def _workload(tags: Mapping[int, str], collective: Collective, type: int) -> dic
 
 
 def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
-    """Return the graph of one set.
-
-    Raises:
-        BadFile: a rank is missing.
-    """
     missing = _first_missing(traces)
     if missing is not None:
         raise BadFile(
@@ -368,3 +353,217 @@ def _about(trace: ExecutionTrace, where: str) -> dict[str, Any] | None:
     if not isinstance(about, dict):
         raise BadFile("the attribute weft is not a JSON object", where=where)
     return about
+
+
+# Files that describe a machine to ASTRA-sim's analytical network: ``network.yml``, else links.
+#
+# ``network.yml`` names one ``Ring``, ``Switch`` or ``FullyConnected`` of equal links (one
+# dimension, as the congestion-aware back end takes). Other machines are written link by link, for a
+# program that builds the network with its library.
+
+GIB_PER_S = (1 << 30) / 10**6 / BYTES_PER_US_PER_GBPS
+"""GB/s in a "GB/s" of ASTRA-sim, which is 2^30 bytes a second."""
+
+MEMORY = '{"memory-type": "NO_MEMORY_EXPANSION"}\n'
+"""``memory.json``: no memory beside that of the ranks."""
+
+
+def network_of(machine: Topology) -> str | None:
+    """Return the kind of network that a machine is; None: one that ASTRA-sim cannot be told of.
+
+    A ring of at least four ranks, all pairs, or one switch, each with equal links both ways.
+    """
+    n, ends = machine.ranks, sorted((link.src, link.dst) for link in machine.links)
+    if len({(link.bandwidth, link.latency) for link in machine.links}) != 1 or machine.resources:
+        return None
+    if len(machine.nodes) == n + 1:
+        star = sorted([(r, n) for r in range(n)] + [(n, r) for r in range(n)])
+        return "Switch" if ends == star else None
+    if ends == [(a, b) for a in range(n) for b in range(n) if a != b] and len(machine.nodes) == n:
+        return "FullyConnected"
+    around = {(r, (r + 1) % n) for r in range(n)}
+    return "Ring" if ends == sorted(around | {(b, a) for a, b in around}) else None
+
+
+def network_files(machine: Topology) -> dict[str, bytes]:
+    """Return ``network.yml`` of a machine, or else the list of its links.
+
+    The list has each link once: copies share a bandwidth, which it cannot express.
+    """
+    kind = network_of(machine)
+    if kind is None:
+        lines = ["link,src,dst,GiB_per_s,latency_ns"]
+        lines += [
+            f"{number},{link.src},{link.dst},{_speed(link.bandwidth)},{_ns(link.latency)}"
+            for number, link in enumerate(plain_machine(machine).machine.links)
+        ]
+        return {".links.csv": ("\n".join(lines) + "\n").encode()}
+    link = machine.links[0]
+    text = (
+        f"topology: [ {kind} ]\nnpus_count: [ {machine.ranks} ]\n"
+        f"bandwidth: [ {_speed(link.bandwidth)} ]\nlatency: [ {_ns(link.latency)} ]\n"
+    )
+    return {".network.yml": text.encode()}
+
+
+def _speed(bandwidth: Fraction) -> str:
+    return f"{float(bandwidth) / GIB_PER_S:.12g}"
+
+
+def _ns(latency: Fraction) -> str:
+    return f"{float(latency) * NS_PER_US:.12g}"
+
+
+# The rule of ASTRA-sim's congestion-aware analytical network, for replays of traces.
+#
+# Every link serves whole messages, first come first served; a message of b bytes holds it for b /
+# bandwidth and is at the link's end latency later, where it is stored whole before it goes on.
+# Times are cut to whole nanoseconds at every link. A computation takes its whole microseconds, or 1
+# ns. Shared resources (NICs) are not known. (astra-sim/astra-network-analytical 599a047.)
+#
+# Of nodes that are free at one instant any may go first: they are issued in the order of a hash
+# set.
+
+NS_PER_US = 1000
+"""Nanoseconds in a µs; as many picoseconds are a nanosecond."""
+
+
+def astra_sim_us(graph: MessageGraph, topology: Topology, *, mixed: bool = False) -> float:
+    """Return the time of a graph in µs, its messages on their routes in the file, or the fastest.
+
+    Nodes that are free at one instant are issued in the order of the file, or ``mixed``.
+
+    Raises:
+        BadTopology: two ranks that talk are not joined.
+    """
+    route_of = router(graph, topology)
+
+    @cache
+    def along(route: Route, size: int) -> tuple[Hop, ...]:
+        hops = []
+        for number in route:
+            link = topology.links[number]
+            holds = size * NS_PER_US / float(link.bandwidth * BYTES_PER_US_PER_GBPS)
+            hops.append((number, int(holds), int(float(link.latency) * NS_PER_US + holds)))
+        return tuple(hops)
+
+    def hops(rank: int, node: GraphNode) -> tuple[Hop, ...]:
+        return along(route_of(rank, node), node.bytes)
+
+    def work(node: GraphNode) -> int:
+        return max(1, node.ps // NS_PER_US)
+
+    rule = ReplayRule(hops, work, on_arrival=True, mixed=mixed)
+    return replayed(graph, rule) / NS_PER_US
+
+
+# Nodes of Chakra execution traces (mlcommons/chakra 1.0.0, ``et_def.proto``), read and written.
+#
+# What weft adds are attributes and names of its own, which readers pass over: ``weft_input`` and
+# ``weft_output`` are offsets in a rank's buffers (as ``3`` or ``3,7``), ``weft_route`` of a send
+# the links of its message, and the attribute ``weft`` of the first file's metadata is a JSON object
+# with collective, size and copies. A turn is a computation of no time that takes no value.
+
+PS_PER_US = 10**6
+
+TYPES = {GraphNodeKind.SEND: SEND, GraphNodeKind.RECV: RECV}
+KINDS = {number: kind for kind, number in TYPES.items()} | {COMP: GraphNodeKind.SUM}
+
+NUMBERS = {"weft_input": "inputs", "weft_output": "outputs", "weft_route": "route"}
+"""Attributes that list numbers, and the fields of nodes that hold them."""
+
+
+def trace_of(nodes: Sequence[GraphNode], metadata: Mapping[str, Attribute]) -> ExecutionTrace:
+    """Return the trace of a rank; one without nodes gets one that does nothing: ASTRA-sim's
+    algorithm ends when its last node is over, and never without any."""
+    written = [_written(number, node) for number, node in enumerate(nodes)]
+    return ExecutionTrace(metadata, tuple(written or [TraceNode(0, COMP, "idle")]))
+
+
+def _written(number: int, node: GraphNode) -> TraceNode:
+    attributes: dict[str, Attribute] = {}
+    name = f"sum {node.bytes}B" if node.kind is GraphNodeKind.SUM else str(node.kind)
+    if not node.local:
+        end, word = ("comm_dst", "to") if node.kind is GraphNodeKind.SEND else ("comm_src", "from")
+        name = f"{node.kind} {word} {node.peer}"
+        attributes = {end: node.peer, "comm_tag": node.tag, "comm_size": node.bytes}
+    for key, field in NUMBERS.items():
+        if numbers := getattr(node, field):
+            attributes[key] = ",".join(map(str, numbers))
+    return TraceNode(
+        number,
+        TYPES.get(node.kind, COMP),
+        name,
+        ctrl_deps=node.waits,
+        data_deps=node.needs,
+        duration_us=node.ps // PS_PER_US,
+        attributes=attributes,
+    )
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def nodes_of(trace: ExecutionTrace, where: str) -> tuple[GraphNode, ...]:
+    """Return the nodes of a rank's trace: sends, receives and computations.
+
+    Raises:
+        BadFile: another type of node, an identifier twice, or an attribute that ASTRA-sim needs
+            is missing.
+    """
+    place = {node.id: number for number, node in enumerate(trace.nodes)}
+    if len(place) < len(trace.nodes):
+        raise BadFile("two nodes have one id", where=where)
+    return tuple(_read(node, place, where) for node in trace.nodes)
+
+
+def _read(node: TraceNode, place: Mapping[int, int], where: str) -> GraphNode:
+    at = f"{where}: node {node.id}"
+    kind = KINDS.get(node.type)
+    if kind is None:
+        raise BadFile(
+            f"a node of the type {node.type}: a collective algorithm has sends, receives and "
+            "computations",
+            where=at,
+        )
+    unknown = [other for other in (*node.ctrl_deps, *node.data_deps) if other not in place]
+    if unknown:
+        raise BadFile(f"it depends on node {unknown[0]}, which is not there", where=at)
+    peer = tag = -1
+    size = 0
+    if kind is GraphNodeKind.SUM and not (
+        node.data_deps or node.duration_us or "weft_input" in node.attributes
+    ):
+        kind = GraphNodeKind.TURN
+    if kind in TYPES:
+        end = "comm_dst" if kind is GraphNodeKind.SEND else "comm_src"
+        peer, tag, size = (_needed(node, name, at) for name in (end, "comm_tag", "comm_size"))
+    return GraphNode(
+        kind,
+        size,
+        peer,
+        tag,
+        needs=tuple(place[other] for other in node.data_deps),
+        waits=tuple(place[other] for other in node.ctrl_deps),
+        inputs=_offsets(node, "weft_input", at),
+        outputs=_offsets(node, "weft_output", at),
+        ps=int(node.duration_us * PS_PER_US),
+        route=_offsets(node, "weft_route", at),
+    )
+
+
+def _needed(node: TraceNode, name: str, where: str) -> int:
+    value = node.attributes.get(name)
+    if not isinstance(value, int):
+        raise BadFile(f"the attribute {name} is missing: ASTRA-sim ends there", where=where)
+    return value
+
+
+def _offsets(node: TraceNode, name: str, where: str) -> tuple[int, ...]:
+    value = node.attributes.get(name)
+    if value is None:
+        return ()
+    parts = str(value).split(",")
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise BadFile(f"{name} is {str(value)[:40]!r}, not offsets such as 3,7", where=where)
+    return tuple(map(int, parts))

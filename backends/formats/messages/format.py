@@ -86,11 +86,9 @@ class MessageFormat(Format, ABC):
         """
 
     def read(self, text: str, where: str) -> dict[str, MessageGraph]:
-        """Return the graphs in a file."""
         return self.graphs(text, where)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        """Return the form, and the findings of the judge of message graphs."""
         if asked.target:
             raise UserError("--target is for MSCCL XML", where=where)
         found = self.graphs(text, where)
@@ -104,11 +102,6 @@ class MessageFormat(Format, ABC):
         return _findings(self.graphs(text, where))
 
     def collective(self, text: str, where: str) -> Collective:
-        """Return the collective that the file states.
-
-        Raises:
-            UserError: it states none.
-        """
         return _collective(self.graphs(text, where)) or self._untold(where)
 
     def _untold(self, where: str) -> NoReturn:
@@ -134,7 +127,6 @@ class MessageFormat(Format, ABC):
         return done
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """Return the nodes of every rank."""
         found = self.graphs(text, where)
         lines = []
         for name, graph in found.items():

@@ -17,7 +17,6 @@ from ...check.checks import Check, of_findings, of_report
 from ...check.findings import require_good
 from ..format import GOOD, ExecutionReport, ExecutionRequest, Format, ProgramContent, Requirements
 from ..listings import xml_sheets, xml_text
-from ..recognition import is_msccl_xml
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -48,21 +47,10 @@ class MscclXml(Format):
 
     # --- files ------------------------------------------------------------------------------------
 
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True if the first element is ``algo``; comments may come before it."""
-        return is_msccl_xml(text, data)
-
     def read(self, text: str, where: str) -> XmlAlgo:
-        """Return the algorithm in a file."""
         return _read(text, where)
 
     def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
-        """Return the program in a file that no check rejects.
-
-        Raises:
-            UserError: the file is for separate buffers, or flags contradict it.
-            CheckFailed: it is wrong.
-        """
         from .read import program_of
 
         algo = _read(text, where)
@@ -80,7 +68,6 @@ class MscclXml(Format):
         return ProgramContent(program, algo.min_bytes, algo.max_bytes, remarks)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        """Return the form, then proofs and findings of the program checker."""
         from .check import report_xml
 
         algo = _read(text, where)
@@ -96,7 +83,6 @@ class MscclXml(Format):
         return [Check("form", True, size), *of_report(report, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """Check the file with the program checker."""
         return _findings(_read(text, where), target)
 
     def run(
@@ -107,11 +93,6 @@ class MscclXml(Format):
         request: ExecutionRequest,
         tell: ProgressCallback = silent,
     ) -> ExecutionReport:
-        """Check the file and execute it.
-
-        Raises:
-            UserError: a flag says nothing about a file that is compiled already, or contradicts it.
-        """
         given = [name for name in request.given if name not in ("target", "size")]
         if given:
             flag = given[0].replace("_", "-")
@@ -138,26 +119,18 @@ class MscclXml(Format):
     def execute(
         self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
-        """Run the file in the interpreter."""
         return _executed(_read(text, where), request, tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """Return the listing of the file."""
         algo = _read(text, where)
         return xml_text(algo), {"name": algo.name, "collective": algo.coll, "ranks": algo.ngpus}
 
     def sheets(self, text: str, where: str) -> Sheets | None:
-        """Facts, how many instructions of each kind there are, and the code, as it stands there."""
         return xml_sheets(_read(text, where))
 
     # --- compiling --------------------------------------------------------------------------------
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """Return the XML text.
-
-        Raises:
-            UserError: the program does not fit the target.
-        """
         from .emit import DEFAULT_MAX_BYTES, emit
 
         low, high = (sizes.low, sizes.high) if sizes else (0, DEFAULT_MAX_BYTES)
@@ -166,11 +139,9 @@ class MscclXml(Format):
         return emit(program, target, min_bytes=low, max_bytes=high)
 
     def timed_runtime(self, target: str) -> str | None:
-        """Return the runtime that reads the file."""
         return target
 
     def sizes_remark(self, program: Program, chunks: int) -> str:
-        """Name the sizes that a file of fractions such as thirds is for."""
         from ...compile.source import binary
 
         if binary(chunks, program.message_chunks):
@@ -181,7 +152,6 @@ class MscclXml(Format):
         )
 
     def checked(self, target: str) -> str:
-        """Name what was judged, and the runtime, as several of them read this format."""
         return f"program and {self.name} for {target}"
 
 
@@ -196,7 +166,6 @@ def _read(text: str, where: str) -> XmlAlgo:
 def _findings(
     algo: XmlAlgo, target: str | None, collective: Collective | None = None
 ) -> Sequence[Finding]:
-    """Return the findings of the program checker."""
     from .check import check_xml
 
     return check_xml(algo, target, collective)
@@ -218,11 +187,7 @@ def _executed(algo: XmlAlgo, request: ExecutionRequest, tell: ProgressCallback) 
 
 
 def _asked(asked: Requirements, algo: XmlAlgo) -> Collective | None:
-    """Return the collective that flags name: by ``-c``, or the file's own with ``--root``.
-
-    Raises:
-        UserError: they contradict the file.
-    """
+    """Return the collective that flags name: by ``-c``, or the file's own with ``--root``."""
     if asked.rooted and algo.coll not in ("broadcast", "reduce"):
         raise UserError(
             f"--root says nothing about the {algo.coll} of the file",

@@ -15,7 +15,6 @@ from weft.dsl.base.units import SizeRange
 from ...check.checks import Check, of_findings
 from ...compile.request import ProvedArtefact, Request
 from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
-from ..recognition import is_mscclpp_plan
 from .plan.read import read_plan
 from .text import plan_text
 
@@ -65,33 +64,19 @@ class MscclppJson(Format):
 
     # --- files ------------------------------------------------------------------------------------
 
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True if the JSON has the two keys that every plan has."""
-        return is_mscclpp_plan(text, data)
-
     def read(self, text: str, where: str) -> ExecutionPlan:
-        """Return the plan in a file."""
         return read_plan(text, where)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        """Return the form, the findings of the plan checker, and what the plan computes."""
         if asked.target:
             raise UserError("a plan is for MSCCL++; --target is for MSCCL XML", where=where)
         plan = self.read(text, where)
-        blocks = max((len(g.blocks) for g in plan.gpus), default=0)
-        size = ", ".join(
-            (
-                f"{plan.collective} on {count(len(plan.gpus), 'rank')}",
-                f"at most {count(blocks, 'thread block')} per rank",
-                count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
-            )
-        )
+        size = f"{plan.collective} on {count(len(plan.gpus), 'rank')}, {size_of(plan)}"
         wanted = _asked(asked, plan)
         checks = [Check("form", True, size), *of_findings(_findings(plan), GOOD)]
         return [*checks, _result(plan, wanted)] if all(c.ok for c in checks) else checks
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """Check the plan; it is for one runtime, whatever the target."""
         return _findings(self.read(text, where))
 
     def run(
@@ -102,11 +87,6 @@ class MscclppJson(Format):
         request: ExecutionRequest,
         tell: ProgressCallback = silent,
     ) -> ExecutionReport:
-        """Check a plan and execute it.
-
-        Raises:
-            UserError: a flag says nothing about a plan, or contradicts it.
-        """
         if request.given:
             flag = request.given[0].replace("_", "-")
             raise UserError(f"--{flag} says nothing about a plan", where=where)
@@ -128,12 +108,10 @@ class MscclppJson(Format):
     def execute(
         self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
-        """Run the plan in the interpreter; a large one in fewer orders."""
         plan = self.read(text, where)
         return _executed(plan, replace(request, interleavings=orders_of(request, plan)), tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """Return the listing of the plan."""
         plan = self.read(text, where)
         return plan_text(plan), {
             "name": plan.name,
@@ -144,14 +122,12 @@ class MscclppJson(Format):
     # --- compiling --------------------------------------------------------------------------------
 
     def on(self, topology: Topology) -> MscclppJson:
-        """With the nodes of a topology, unless they are given."""
         hosts = topology.host_of
         if self.gpus_per_node or self.nodes or None in hosts:
             return self
         return replace(self, nodes=tuple(h for h in hosts if h is not None))
 
     def assumed(self, ranks: int, machine: str | None = None) -> str | None:
-        """Name the hosts assumed when neither a topology nor an option gives them."""
         if self.gpus_per_node or self.nodes:
             return None
         silent = f"{machine} does not name its nodes" if machine else "no topology names the nodes"
@@ -161,12 +137,6 @@ class MscclppJson(Format):
         )
 
     def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
-        """Compile to a plan, judged from its text; what switches do has a way of its own.
-
-        Raises:
-            CheckFailed: a checker rejects the program, or the plan.
-            UserError: no plan can say it, or the hardware cannot do it.
-        """
         schedule = request.noun
         if not len(getattr(schedule, "casts", ())):
             return Format.make(self, request, tell)
@@ -178,21 +148,12 @@ class MscclppJson(Format):
         return cast_artefact(request, schedule, nodes, asked)
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """Return the plan as JSON.
-
-        Raises:
-            UserError: the program does not fit a plan, or the options make no sense.
-        """
         from .lower.emit import emit
 
         return emit(program, self._nodes(len(program.ranks)), sizes)
 
     def _nodes(self, ranks: int) -> Sequence[int] | None:
-        """Return the node of each rank; None: all in one.
-
-        Raises:
-            UserError: the options make no sense, or do not cut so many ranks into equal nodes.
-        """
+        """Return the node of each rank; None: all in one."""
         size = self.gpus_per_node
         if not size:
             return self.nodes or None
@@ -217,8 +178,14 @@ class MscclppJson(Format):
         return [rank // size for rank in range(ranks)]
 
     def checked(self, target: str) -> str:
-        """Name what was judged."""
         return "program and plan"
+
+
+def size_of(plan: ExecutionPlan) -> str:
+    """``at most 4 thread blocks per rank, 96 operations``."""
+    blocks = count(max((len(g.blocks) for g in plan.gpus), default=0), "thread block")
+    ops = sum(len(b.ops) for g in plan.gpus for b in g.blocks)
+    return f"at most {blocks} per rank, {count(ops, 'operation')}"
 
 
 def steps(plan: ExecutionPlan) -> int:
@@ -238,7 +205,6 @@ def _asked(asked: Requirements, plan: ExecutionPlan) -> Collective | None:
 
 
 def _findings(plan: ExecutionPlan) -> Sequence[Finding]:
-    """Return the findings of the checker of plans."""
     from .check import check_plan
 
     return check_plan(plan)
@@ -247,7 +213,6 @@ def _findings(plan: ExecutionPlan) -> Sequence[Finding]:
 def _executed(
     plan: ExecutionPlan, request: ExecutionRequest, tell: ProgressCallback = silent
 ) -> Execution:
-    """Run a plan in the interpreter."""
     from .interpret import run_plan
 
     return run_plan(

@@ -54,15 +54,12 @@ class ScriptFile(Format):
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        """Return True if weft wrote the file, for any runtime: all are read alike."""
         return is_script(text, data)
 
     def read(self, text: str, where: str) -> Script:
-        """Return the script in a file."""
         return read_script(text, where)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        """Return the form, and the findings of the checker of scripts."""
         from .judge import judge
 
         if asked.target:
@@ -72,17 +69,11 @@ class ScriptFile(Format):
         return [form, *of_findings(found, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None = None) -> Sequence[Finding]:
-        """Return the checker's findings in the file's rounds; no error if they are proved right."""
         from .judge import judge
 
         return judge(text, where)[1]
 
     def require_runtime(self, text: str, where: str) -> None:
-        """Refuse a file that is for another runtime than this format's.
-
-        Raises:
-            UserError: it is.
-        """
         read_script(text, where)
         made_for = runtime_of(text)
         if made_for not in (self.name, None):
@@ -111,7 +102,6 @@ class ScriptFile(Format):
         return execute(text, collective, seed=request.seed, tell=tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """Return the rounds of every rank."""
         script = self.read(text, where)
         lines = [f"{script.name}: {script.collective}, {size_of(script)}"]
         for rank, own in enumerate(script.ranks):
@@ -122,7 +112,6 @@ class ScriptFile(Format):
     # --- compiling --------------------------------------------------------------------------------
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """Return the file of a program; it is good for all sizes."""
         from .compile import compile_script
 
         return self.write(compile_script(program, program.name))
@@ -153,11 +142,6 @@ class ScriptFile(Format):
         return script
 
     def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
-        """Make and prove the file, from what is compiled: a program's thread blocks are not needed.
-
-        Raises:
-            CheckFailed: what was made is wrong.
-        """
         tell("rounds")
         script = self.script(request)
         text = self.write(script, request.provenance, request.module)

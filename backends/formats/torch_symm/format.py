@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
-from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.parts import Medium
@@ -19,7 +18,6 @@ from ...check.checks import Check, of_findings
 from ...compile.request import Request
 from ...execute.execute import Execution
 from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
-from ..recognition import is_torch_symm
 from .read import SymmProgram, read_program
 
 if TYPE_CHECKING:
@@ -68,12 +66,7 @@ class TorchSymm(Format):
 
     # --- files ------------------------------------------------------------------------------------
 
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True if weft wrote the file for symmetric memory."""
-        return is_torch_symm(text, data)
-
     def read(self, text: str, where: str) -> SymmProgram:
-        """Return the plan in a file."""
         return read_program(text, where)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
@@ -82,12 +75,15 @@ class TorchSymm(Format):
         The file is not executed, but what weft writes for its program: where its code is another,
         a finding says that it is not judged, and the plan alone is executed.
         """
+        from ..mscclpp.format import size_of
         from .judge import judge, own_text
 
         if asked.target:
             raise UserError("--target is for MSCCL XML", where=where)
         program, found = judge(text, where)
-        checks = [Check("form", True, _size(program)), *of_findings(found, GOOD)]
+        plan, more = program.plan, ", specialised" if program.specialised else ""
+        size = f"{program.collective}, {size_of(plan)}, {plan.protocol}{more}"
+        checks = [Check("form", True, size), *of_findings(found, GOOD)]
         if all(c.ok for c in checks):
             request = ExecutionRequest(("int64",), interleavings=6)
             edited = any(one.check == "code" for one in found)
@@ -96,13 +92,11 @@ class TorchSymm(Format):
         return checks
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """Return the findings of the plan checker, and what the kernel cannot count."""
         from .judge import judge
 
         return judge(text, where)[1]
 
     def collective(self, text: str, where: str) -> Collective:
-        """Return the collective that the file states."""
         return self.read(text, where).collective
 
     def execute(
@@ -122,7 +116,6 @@ class TorchSymm(Format):
         request: ExecutionRequest,
         tell: ProgressCallback = silent,
     ) -> ExecutionReport:
-        """Check and execute a file on the host, and say what that leaves out."""
         report = Format.run(self, text, where, asked, request, tell)
         told = "nothing was run on one"
         if "__main__" in text:  # there is an expression of what to compare with
@@ -132,7 +125,6 @@ class TorchSymm(Format):
         return report
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """Return the listing of the plan."""
         from ..mscclpp.text import plan_text
 
         program = self.read(text, where)
@@ -146,24 +138,16 @@ class TorchSymm(Format):
     # --- compiling --------------------------------------------------------------------------------
 
     def on(self, topology: Topology) -> TorchSymm:
-        """With the domains of a topology, unless they are given."""
         if self.domain or self.nodes or None in topology.host_of:
             return self
         return replace(self, nodes=domains(topology))
 
     def assumed(self, ranks: int, machine: str | None = None) -> str | None:
-        """Name the domain assumed when neither a topology nor an option gives it."""
         if self.domain or self.nodes:
             return None
         return f"all {ranks} GPUs are taken to reach each other's memory by NVLink or PCIe"
 
     def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
-        """Compile to a file, judged from its text; what switches do has a way of its own.
-
-        Raises:
-            CheckFailed: a checker rejects the program, or the text.
-            UserError: the format cannot express it.
-        """
         if not len(getattr(request.noun, "casts", ())):
             return Format.make(self, request, tell)
         from .casts import cast_file
@@ -181,15 +165,9 @@ class TorchSymm(Format):
         )
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """Return the file of a program; errors as :meth:`emit_for`."""
         return self.emit_for(Request(target=target, sizes=sizes), program)
 
     def emit_for(self, request: Request, program: Program) -> str:
-        """Return the file of a program.
-
-        Raises:
-            UserError: ranks in several domains, LL128, a type without the operator.
-        """
         from ..mscclpp.lower.emit import plan_of
         from .emit import emit, require_operator
         from .judge import ANY_LENGTH
@@ -216,7 +194,6 @@ class TorchSymm(Format):
         )
 
     def _require_vllm(self, kind: Kind) -> None:
-        """Require an allreduce where the class for vLLM is wanted."""
         if self.vllm and kind is not Kind.ALLREDUCE:
             raise UserError(
                 f"vLLM's custom allreduce is no {kind}",
@@ -225,11 +202,7 @@ class TorchSymm(Format):
             )
 
     def _nodes(self, ranks: int) -> Sequence[int] | None:
-        """Return the node of each rank; None: all in one, as ``domain`` says of NVLink racks.
-
-        Raises:
-            UserError: ``domain`` is no number of ranks.
-        """
+        """Return the node of each rank; None: all in one, as ``domain`` says of NVLink racks."""
         if self.domain < 0 or (self.domain and self.nodes):
             twice = "domain and nodes say the same thing twice"
             raise UserError(
@@ -242,7 +215,6 @@ class TorchSymm(Format):
         return self.nodes or None
 
     def checked(self, target: str) -> str:
-        """Name what was judged."""
         return "program and plan"
 
 
@@ -299,16 +271,3 @@ def _executed(
     )
     told = f"by the plan interpreter: {done.detail}; {ran.detail}"
     return Execution(ran.ok, told if ran.ok else ran.detail)
-
-
-def _size(program: SymmProgram) -> str:
-    plan = program.plan
-    blocks = max((len(g.blocks) for g in plan.gpus), default=0)
-    return ", ".join(
-        (
-            f"{program.collective}",
-            f"at most {count(blocks, 'thread block')} per rank",
-            count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
-            f"{plan.protocol}{', specialised' if program.specialised else ''}",
-        )
-    )

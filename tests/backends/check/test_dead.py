@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moves import achieves
 
-from weft.backends.compile.passes.dead import Dead
+from weft.backends.compile.passes.prune import Dead
 from weft.dsl.author.builder import Builder
 from weft.dsl.author.standard import Allgather, Alltoall, Broadcast
 from weft.dsl.nouns.algorithm import Algorithm, Moves

@@ -53,12 +53,7 @@ def test_synth_with_the_engine(weft: Weft, tmp_path: Path) -> None:
     """The example of the brief: a ring over the double NVLinks of a DGX-1."""
     file = tmp_path / "out.json"
     ran = weft(
-        "synth",
-        "-t",
-        "dgx1",
-        "-c",
-        "allreduce",
-        "-e",
+        *"synth -t dgx1 -c allreduce -e".split(),
         "classic{algorithm=ring}",
         "--objective",
         "bandwidth",
@@ -78,11 +73,7 @@ def test_simulate_and_show_take_a_name(weft: Weft) -> None:
     ran = weft(
         "simulate",
         "classic:ring{collective=allreduce,on=dgx1}",
-        "-t",
-        "dgx1",
-        "--size",
-        "1MiB",
-        "--json",
+        *"-t dgx1 --size 1MiB --json".split(),
     )
     assert ran.code == 0, ran.err
     assert ran.json["sizes"][0]["us"] > 0

@@ -60,11 +60,7 @@ def test_the_algorithm_wishes_and_the_options_decide(weft: Weft, algorithms: Pat
         f"{algorithms}:star",
         "-o",
         algorithms.with_suffix(".2.xml"),
-        "--json",
-        "--instances",
-        "1",
-        "--protocol",
-        "Simple",
+        *"--json --instances 1 --protocol Simple".split(),
     )
     assert (ran.json["protocol"], ran.json["chunks"]) == ("Simple", 3)
 

@@ -13,8 +13,8 @@ import pytest
 from command import Weft
 from until import HANGS
 
-from weft.backends.cli.frame.completing import SCRIPTS
 from weft.backends.cli.frame.parser import FLAGS, VERBS
+from weft.backends.cli.verbs.completion import SCRIPTS
 from weft.dsl.base.registry import BACKENDS, ENGINES, PASSES
 
 

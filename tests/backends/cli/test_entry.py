@@ -18,7 +18,7 @@ from until import HANGS
 
 from weft.backends.cli.frame import entry
 from weft.backends.cli.frame.parser import FLAGS, VERBS
-from weft.backends.cli.output.exit_codes import Exit
+from weft.backends.cli.output.console import Exit
 from weft.dsl.base.errors import Infeasible, Missing, NothingFound, UserError
 
 HEAVY = ("numpy", "ortools", "z3", "scipy", "rich", "lark", "networkx")

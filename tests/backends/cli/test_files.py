@@ -371,14 +371,7 @@ def test_an_output_that_is_a_loop_of_links(
 def test_the_log_is_not_the_output(weft: Weft, tmp_path: Path) -> None:
     same = tmp_path / "same.json"
     ran = weft(
-        "synth",
-        "-t",
-        "ring:4",
-        "-c",
-        "allgather",
-        "--objective",
-        "latency",
-        "--log",
+        *"synth -t ring:4 -c allgather --objective latency --log".split(),
         same,
         "-o",
         same,
@@ -497,16 +490,7 @@ def test_many_islands_are_cut(weft: Weft, tmp_path: Path) -> None:
 def test_run_obeys_its_options_or_refuses_them(weft: Weft, tmp_path: Path) -> None:
     schedule, xml = tmp_path / "b.json", tmp_path / "b.xml"
     found = weft(
-        "synth",
-        "-t",
-        "ring:3",
-        "-c",
-        "broadcast",
-        "--root",
-        "2",
-        "--objective",
-        "latency",
-        "-o",
+        *"synth -t ring:3 -c broadcast --root 2 --objective latency -o".split(),
         schedule,
     )
     assert found.code == 0, found.err

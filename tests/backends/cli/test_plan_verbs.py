@@ -13,12 +13,7 @@ from command import Weft
 @pytest.fixture
 def plan(weft: Weft, tmp_path: Path) -> Path:
     weft(
-        "synth",
-        "-t",
-        "ring:3",
-        "-c",
-        "allgather",
-        "-o",
+        *"synth -t ring:3 -c allgather -o".split(),
         tmp_path / "ag.json",
         "--objective",
         "latency",

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from command import Weft
 
+from weft.backends.cli.frame.entry import terminable
 from weft.backends.cli.output.console import Console
 from weft.backends.cli.output.progress import Progress, describe, watching
-from weft.backends.cli.output.signals import terminable
 from weft.synth.base.engine import Budget
 
 

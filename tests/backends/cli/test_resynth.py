@@ -22,15 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept_workers")]
 
 DATASHEET = ("--model", "datasheet")
 QUICK = (
-    "-e",
-    "packing",
-    "--protocols",
-    "Simple",
-    "--effort",
-    "0.5",
-    "-q",
-    "--jobs",
-    "1",
+    *"-e packing --protocols Simple --effort 0.5 -q --jobs 1".split(),
     *DATASHEET,
 )
 
@@ -99,11 +91,7 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
                 "--down",
                 "gpu0-gpu1",
                 *quick,
-                "--target",
-                "msccl",
-                "--to",
-                "msccl-xml",
-                "-o",
+                *"--target msccl --to msccl-xml -o".split(),
                 new,
                 "-f",
             ]
@@ -162,7 +150,7 @@ def test_an_interruption_keeps_the_collectives_that_are_done(
             raise Interrupted
         return tune(*given)
 
-    monkeypatch.setattr("weft.backends.cli.verbs.resynth.tune", once)
+    monkeypatch.setattr("weft.backends.cli.verbs.tune.tune", once)
     words = ("--down", "gpu0-gpu1", "-o", str(tmp_path / "new"))
     assert main(["resynth", library, *words, *QUICK]) == 0
     assert [one.name for one in read(tmp_path / "new").tuned] == ["allgather"]

@@ -12,17 +12,7 @@ RING = "classic:ring{collective=allreduce,ranks=4}"
 def test_programs_run_on_gpus(weft: Weft):
     with installed():
         ran = weft(
-            "run",
-            RING,
-            "--on",
-            "nccl",
-            "--size",
-            "4KiB",
-            "--dtype",
-            "float32,int32",
-            "--repeat",
-            "2",
-            "--json",
+            "run", RING, *"--on nccl --size 4KiB --dtype float32,int32 --repeat 2 --json".split()
         )
     assert ran.code == 0, ran.err
     assert [c["ok"] for c in ran.json["checks"]] == [True, True]

@@ -64,15 +64,7 @@ def test_payloads_of_the_runtime(weft: Weft, exchange: Path) -> None:
         found = weft(
             "simulate",
             exchange,
-            "-t",
-            "ring:3",
-            "--size",
-            "3MB",
-            "--protocol",
-            "LL",
-            "--model",
-            "datasheet",
-            "--json",
+            *"-t ring:3 --size 3MB --protocol LL --model datasheet --json".split(),
             *options,
         )
         return float(found.json["sizes"][0]["us"])

@@ -157,20 +157,9 @@ def test_rules_that_exclude_each_other_are_named_by_synth_as_well(weft: Weft, tm
     sketch, out = tmp_path / "bad.sketch", tmp_path / "out.json"
     sketch.write_text(BAD)
     ran = weft(
-        "synth",
-        "-t",
-        "ndv2:nodes=2",
-        "-c",
-        "allgather",
-        "-s",
+        *"synth -t ndv2:nodes=2 -c allgather -s".split(),
         sketch,
-        "--size",
-        "1MiB",
-        "--objective",
-        "time",
-        "--effort",
-        "5",
-        "-o",
+        *"--size 1MiB --objective time --effort 5 -o".split(),
         out,
     )
     assert ran.code == 1

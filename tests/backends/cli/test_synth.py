@@ -17,7 +17,7 @@ import pytest
 from command import Weft
 from until import HANGS
 
-from weft.backends.cli.output.exit_codes import Exit
+from weft.backends.cli.output.console import Exit
 from weft.backends.cli.verbs.synth import ranges
 from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import UserError
@@ -72,18 +72,10 @@ def test_a_frontier_is_a_folder_of_checked_schedules(weft: Weft, tmp_path: Path)
 def test_the_table_is_the_result_and_the_rest_is_talk(weft: Weft, tmp_path: Path) -> None:
     ran = weft(*RING, "-o", tmp_path / "out")
     assert ran.code == 0
-    assert ran.out.splitlines()[0].split() == [
-        "steps",
-        "rounds",
-        "chunks",
-        "rounds/chunk",
-        "bound",
-        "optimal",
-        "algbw",
-        "GB/s",
-        "α",
-        "µs",
-    ]
+    assert (
+        ran.out.splitlines()[0].split()
+        == "steps rounds chunks rounds/chunk bound optimal algbw GB/s α µs".split()
+    )
     assert [line.split()[0] for line in ran.err.splitlines()] == [
         "Read",
         "Solved",
@@ -410,17 +402,7 @@ def test_ctrl_c_and_kill_keep_what_was_found(tmp_path: Path, number: signal.Sign
     out = tmp_path / "out"
     command = [
         sys.executable,
-        "-m",
-        "weft.backends.cli",
-        "synth",
-        "-t",
-        "dgx1",
-        "-c",
-        "broadcast",
-        "-v",
-        "--effort",
-        "60",
-        "-o",
+        *"-m weft.backends.cli synth -t dgx1 -c broadcast -v --effort 60 -o".split(),
         str(out),
     ]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
@@ -453,16 +435,7 @@ def test_optimal_in_time_is_what_meets_the_bound(
         "synth",
         "-t",
         machine,
-        "-c",
-        "allgather",
-        "--objective",
-        "time",
-        "--size",
-        "4KiB",
-        "-e",
-        "exact",
-        "--require-optimal",
-        "-o",
+        *"-c allgather --objective time --size 4KiB -e exact --require-optimal -o".split(),
         tmp_path / "s.json",
         "--json",
     )

@@ -102,11 +102,7 @@ def test_rounds_are_recorded_and_shown_beside_the_prediction(weft, script, tmp_p
     shown = weft(
         "show",
         RING,
-        "-t",
-        "ring:4",
-        "--format",
-        "perfetto",
-        "--measured",
+        *"-t ring:4 --format perfetto --measured".split(),
         record,
         "-o",
         out,

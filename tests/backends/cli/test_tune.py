@@ -312,24 +312,9 @@ def test_files_that_nobody_takes_are_refused_before_the_search(
 def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
     made = tmp_path / "library"
     told = weft(
-        "tune",
-        "-t",
-        "line:2",
-        "-c",
-        "allgather",
-        "--sizes",
-        "64KiB:256KiB",
-        "-e",
-        "classic",
-        "--to",
+        *"tune -t line:2 -c allgather --sizes 64KiB:256KiB -e classic --to".split(),
         "msccl-xml,mscclpp-json,mpi,torch,program,torch-symm{dtype=float16}",
-        "--target",
-        "rccl",
-        "--jobs",
-        "1",
-        "--model",
-        "datasheet",
-        "-o",
+        *"--target rccl --jobs 1 --model datasheet -o".split(),
         made,
     )
     assert told.code == 0
@@ -406,18 +391,7 @@ def test_a_sketch_that_gives_nothing_is_told(tmp_path: Path, weft: Weft) -> None
     sketch = tmp_path / "torn.sketch"
     sketch.write_text("sketch torn\nforbid links 0 -> 1\n")
     told = weft(
-        "tune",
-        "-t",
-        "line:2",
-        "-c",
-        "allgather",
-        "--sizes",
-        "64KiB",
-        "-e",
-        "classic",
-        "--protocols",
-        "Simple",
-        "-s",
+        *"tune -t line:2 -c allgather --sizes 64KiB -e classic --protocols Simple -s".split(),
         sketch,
         "--jobs",
         "1",

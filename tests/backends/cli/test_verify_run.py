@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from run_logs import log_text
 
+from weft.backends.tune.folder import XmlFiles
 from weft.backends.tune.library_model import library_model
-from weft.backends.tune.xml_files import XmlFiles
 from weft.dsl.importers.nccl_log import read_log
 from weft.dsl.importers.nccl_tests import read_run
 from weft.dsl.nouns.library import read

@@ -8,8 +8,7 @@ import pytest
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_schedule
-from weft.backends.compile.passes.chain import Chain
-from weft.backends.compile.passes.sync import Sync
+from weft.backends.compile.passes.sync import Chain, Sync
 from weft.backends.execute.execute import run_program
 from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.emit import emit

@@ -8,7 +8,7 @@ from classics import wrong
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
-from weft.backends.compile.passes.fence import Fence
+from weft.backends.compile.passes.sync import Fence
 from weft.backends.compile.pipeline import DEFAULT_PASSES
 from weft.backends.formats.msccl.check import check_xml
 from weft.backends.formats.msccl.emit import emit

@@ -13,8 +13,8 @@ from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes import fuse
-from weft.backends.compile.passes.elide import Elide
 from weft.backends.compile.passes.fuse import Fuse
+from weft.backends.compile.passes.prune import Elide
 from weft.backends.execute.execute import run_program
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.collective import make

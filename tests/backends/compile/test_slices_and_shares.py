@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from shares import in_pieces, moved, parts, with_priorities, with_sizes
 
 from weft.backends.check.checker import check_program
-from weft.backends.compile.analyses.grains import schedule_in_grains
 from weft.backends.compile.analyses.planned import Order, distinct_orders, planned
-from weft.backends.compile.analyses.unroll import unrolled
+from weft.backends.compile.analyses.unroll import schedule_in_grains, unrolled
 from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.lower import Lower
 from weft.backends.compile.pipeline import DEFAULT_PASSES

@@ -11,6 +11,7 @@ from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.tune import baselines
 from weft.backends.tune.baselines import Baseline, SwitchSums, best_of, nccl_baselines
+from weft.backends.tune.effort import TuneEffort
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
@@ -109,7 +110,7 @@ def test_rings_through_many_hosts_take_the_time_of_those_through_some(
 ) -> None:
     times = []
     for most in (20_000, 1 << 40):
-        monkeypatch.setattr(baselines, "MOST_RING_MOVES", most)
+        monkeypatch.setattr(baselines, "EFFORT", TuneEffort(ring_messages=most))
         rings = nccl_baselines(topology("dgx-h100:nodes=6"), kind)[0]
         assert isinstance(rings, Baseline)
         assert (rings.longer is None) == (most > 20_000)

@@ -9,10 +9,16 @@ import pytest
 
 from weft.backends.tune.artefacts import Wanted
 from weft.backends.tune.asks import Ask, asks_of_switches
-from weft.backends.tune.cast_clock import cast_clock
-from weft.backends.tune.cast_plans import form_of, unsaid
+from weft.backends.tune.cast_plans import (
+    asked_of,
+    cast_clock,
+    form_of,
+    left_out,
+    limits_told,
+    unsaid,
+    why_not,
+)
 from weft.backends.tune.options import TuneOptions
-from weft.backends.tune.switches import asked_of, left_out, limits_told, why_not
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand, clock, explore
 from weft.dsl.base.units import SizeRange

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from weft.backends.tune.choose import FINEST, Stretch, few, limits, rounded, stretches
+from weft.backends.tune.choose import Stretch, few, limits, rounded, stretches
+from weft.backends.tune.effort import EFFORT
 
 
 def runs(path: tuple[int, ...]) -> int:
@@ -84,7 +85,7 @@ def test_a_plan_gives_way_where_the_next_is_no_slower(start: int, width: int, at
 
     first, second = stretches([0, 1], [low, high], us)
     assert (first.low, first.high, second.high) == (low, second.low - 1, high)
-    assert 0 <= second.low - change < max(1, second.low // FINEST)
+    assert 0 <= second.low - change < max(1, second.low // EFFORT.change_parts)
 
 
 def test_where_two_lines_cross_takes_few_looks() -> None:
@@ -96,7 +97,7 @@ def test_where_two_lines_cross_takes_few_looks() -> None:
         return 10.0 + 3e-6 * size if place == 0 else 14.0 + 1.1e-6 * size
 
     second = stretches([0, 1], [1 << 20, 1 << 22], us)[1]
-    assert 0 <= second.low - 4.0 / 1.9e-6 < second.low / FINEST
+    assert 0 <= second.low - 4.0 / 1.9e-6 < second.low / EFFORT.change_parts
     assert len(set(asked)) == 18
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import patterns
 
-from weft.backends.tune.exploration import CLOSE, FLAT, Exploration, families_of
+from weft.backends.tune.effort import EFFORT
+from weft.backends.tune.race import Exploration, families_of
 from weft.backends.tune.timing import Runner, Track
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand
@@ -85,12 +86,14 @@ def test_where_bytes_alone_decide_only_the_ends_are_deepened() -> None:
     assert small.flat() == []  # the start takes longer than the bytes of the largest size
     flat = known([ring()], [[max(n, 1 << 15) / 1e6 for n in SIZES]])
     assert flat.flat() == [1 << 16, 1 << 17, 1 << 18]
-    never = known([ring()], [[n / 1e6 * (FLAT + 0.01) ** (SIZES[-1] > n) for n in SIZES]])
+    never = known(
+        [ring()], [[n / 1e6 * (EFFORT.flat_ratio + 0.01) ** (SIZES[-1] > n) for n in SIZES]]
+    )
     assert never.flat() == []
 
 
 def test_between_the_ends_forms_near_the_best_of_either_are_timed() -> None:
-    near, far = CLOSE - 0.01, CLOSE + 0.01
+    near, far = EFFORT.flat_form_ratio - 0.01, EFFORT.flat_form_ratio + 0.01
     rows = [[1.0] * 10, [near] * 10, [far] * 10, [far] * 9 + [near]]
     found = known([ring(chunks=n) for n in (1, 2, 3, 4)], rows)
     asked = asked_by(found)

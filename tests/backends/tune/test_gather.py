@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from weft.backends.tune.gather import gather
 from weft.backends.tune.options import TuneOptions
-from weft.backends.tune.tune import tune
+from weft.backends.tune.tune import gather, tune
 from weft.backends.tune.work import solve
 from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.units import SizeRange

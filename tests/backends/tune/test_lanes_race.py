@@ -11,9 +11,8 @@ import pytest
 
 from weft.backends.cli import main
 from weft.backends.tune.asks import BASELINES, asks
-from weft.backends.tune.binary_grid import on_binary_grid
 from weft.backends.tune.variants import PLAIN
-from weft.backends.tune.work import Stand, TimedProgram
+from weft.backends.tune.work import Stand, TimedProgram, on_binary_grid
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import ROOTED, make

@@ -10,7 +10,8 @@ from typing import Any
 import patterns
 import pytest
 
-from weft.backends.tune.refine import BESIDE, FINE, refined
+from weft.backends.tune.effort import EFFORT
+from weft.backends.tune.refine import refined
 from weft.backends.tune.timing import RaceEntry, Runner, Track, spaced
 from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange
@@ -63,8 +64,8 @@ def test_the_grid_is_fine_where_one_gives_way_to_another(change: int) -> None:
         lambda n: 3 * (base + n),
     )
     below, above = max(n for n in grid if n < change), min(n for n in grid if n >= change)
-    assert above / below < 2 ** (1 / FINE) + 0.01
-    assert len(grid) < len(spaced(SIZES, FINE))
+    assert above / below < 2 ** (1 / EFFORT.fine_per_octave) + 0.01
+    assert len(grid) < len(spaced(SIZES, EFFORT.fine_per_octave))
     for at in range(len(grid)):
         assert any(e.us[at] is not None for e in entries if not e.runner.baseline)
 
@@ -72,7 +73,7 @@ def test_the_grid_is_fine_where_one_gives_way_to_another(change: int) -> None:
 def test_what_is_far_behind_is_not_timed_but_the_baseline_is() -> None:
     """Unless it is all that has a file."""
     _, (best, behind, base), asked = race(
-        lambda n: 1.0 * n, lambda n: 1.3 * n, lambda n: (BESIDE + 0.5) * n
+        lambda n: 1.0 * n, lambda n: 1.3 * n, lambda n: (EFFORT.beside_ratio + 0.5) * n
     )
     assert set(behind.us) == {None}
     assert None not in (*best.us, *base.us)

@@ -14,11 +14,10 @@ from weft.backends.compile.compile import lower_schedule
 from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.tune import work
+from weft.backends.tune.effort import EFFORT, TuneEffort
 from weft.backends.tune.variants import LANES, Variant, variant_of
 from weft.backends.tune.work import (
-    KEPT_TIMES,
     PROMISING,
-    TRIED,
     Stand,
     TimedProgram,
     clock,
@@ -105,7 +104,7 @@ def test_large_programs_whose_instances_would_share_blocks_are_not_explored(
     given = Stand.of(stand("full:16", "allgather", "classic{algorithm=direct}"))
     many = Variant(8, pairing=Pairing.NONE)
     assert given.timer(many, room=True) is not None
-    monkeypatch.setattr(work, "MOST_SHARED", 1000)
+    monkeypatch.setattr(work, "EFFORT", TuneEffort(shared_instructions=1000))
     few, one = replace(many, segments=2), Variant(1, pairing=Pairing.NONE, segments=2)
     assert given.timer(few) is not None  # a finalist is compiled in any case
     assert given.timer(few, room=True) is None
@@ -132,7 +131,7 @@ def test_a_size_that_cannot_be_won_is_not_looked_at_again() -> None:
     assert explore({**given, **at([SMALL], [1e-3]), "deep": True}) == []
     one = explore({**given, **at([SMALL], [None]), "deep": False})[0]["us"][0]
     # What takes so many times the best is given up.
-    many = KEPT_TIMES * PROMISING[1]
+    many = EFFORT.kept_ratio * PROMISING[1]
     rows = explore({**given, **at([SMALL], [one / (many - 0.01)]), "deep": False})
     assert 1 in {Variant.of(r).instances for r in rows}
     assert explore({**given, **at([SMALL], [one / (many + 0.01)]), "deep": False}) == []
@@ -155,8 +154,8 @@ def test_the_forms_of_others_come_first() -> None:
     assert [Variant.of(row) for row in narrow] == [form]
     us = narrow[0]["us"][0]
     # Near the best it is tried in all forms; far behind only in those.
-    assert len(explore({**asked, "best": [us / (TRIED - 0.01)]})) > 1
-    assert explore({**asked, "best": [us / (TRIED + 0.01)]}) == narrow
+    assert len(explore({**asked, "best": [us / (EFFORT.wide_ratio - 0.01)]})) > 1
+    assert explore({**asked, "best": [us / (EFFORT.wide_ratio + 0.01)]}) == narrow
 
 
 def test_orders_are_tried_where_links_differ() -> None:

@@ -17,8 +17,7 @@ from outside_simulators import (
 )
 from strategies import hub
 
-from weft.backends.formats.chakra.format import ChakraEt, Segments, Turns
-from weft.backends.formats.chakra.network import network_files, network_of
+from weft.backends.formats.chakra.format import ChakraEt, Segments, Turns, network_files, network_of
 from weft.backends.formats.goal.format import GoalFile
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import hub
 
-from weft.backends.formats.chakra.rule import astra_sim_us
-from weft.backends.formats.chakra.trace import nodes_of, trace_of
+from weft.backends.formats.chakra.format import astra_sim_us, nodes_of, trace_of
 from weft.backends.formats.messages.lower import graph_of_schedule
 from weft.dsl.base.errors import BadFile
 from weft.dsl.importers.chakra_et import (

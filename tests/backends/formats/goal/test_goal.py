@@ -14,9 +14,16 @@ from outside_simulators import made, time_of
 from strategies import planned_schedules, ring
 
 from weft.backends.check.findings import errors
-from weft.backends.formats.goal.format import GoalFile
-from weft.backends.formats.goal.rule import FS, PS, LogGop, loggop_of, loggop_us
-from weft.backends.formats.goal.text import goal_text, read_goal
+from weft.backends.formats.goal.format import (
+    FS,
+    PS,
+    GoalFile,
+    LogGop,
+    goal_text,
+    loggop_of,
+    loggop_us,
+    read_goal,
+)
 from weft.backends.formats.messages.judge import check_graph
 from weft.backends.formats.messages.lower import graph_of_schedule
 from weft.backends.formats.messages.model import GraphNodeKind
