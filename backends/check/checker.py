@@ -47,7 +47,7 @@ def report_program(program: Program, target: str | None = None) -> CheckReport:
     """Everything wrong with a program, or its proof; with a target, also what its limits forbid.
 
     Raises:
-        UnknownName: there is no such target.
+        UnknownName: unknown target.
     """
     collective = program.collective
     if len(program.ranks) != collective.ranks:

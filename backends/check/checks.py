@@ -35,7 +35,7 @@ class Check:
 
 
 FOLDED_FROM, SHOWN = 8, 3
-"""Findings that are alike are folded from so many on; how many of them are shown then."""
+"""Least number of similar findings that are folded; number of them that is still shown."""
 
 NUMBERS = re.compile(r"\d+")
 

@@ -67,7 +67,7 @@ class ProofVerdict:
     proofs: list[Proof] = field(default_factory=list)
 
     def step(self, found: list[Finding], check: str, proved: str) -> bool:
-        """Note findings, or a proof if there is no error; True: the next family can be checked."""
+        """Note findings, or a proof if none is an error; True: the next family can be checked."""
         self.findings += found
         if errors(found):
             return False

@@ -289,7 +289,7 @@ def sizes(program: Program) -> tuple[int, int]:
 
 
 def label(words: list[str], collective: Collective, options: CompileOptions) -> str:
-    """Return the name in the file; with the roots, which the format has no other place for."""
+    """Return the name in the file, with the roots, which the format cannot hold elsewhere."""
     if collective.kind in ROOTED:
         words.append(f"root{collective.roots[0]}")
     elif collective.kind in MULTIROOT:

@@ -81,7 +81,7 @@ def replicated(program: Program, count: int, target: Target) -> Program | None:
 
 
 def has_room(program: Program, count: int, target: Target) -> bool:
-    """Return True if the target has channels and blocks for so many instances of a program."""
+    """Return True if the target has channels and blocks for ``count`` instances of a program."""
     _, blocks = sizes(program)
     return program.channels * count <= target.used_channels and blocks * count <= target.max_blocks
 

@@ -1,7 +1,7 @@
 """Input of the compiler: a schedule, fitted to its format, an algorithm or a program.
 
 A runtime of MSCCL XML slices chunks by itself; a plan is run once, on whole chunks. Both know
-chunks of one size only, and a buffer is cut into at most so many: unequal shares are rounded.
+chunks of one size only, and limit their number in a buffer: unequal shares are rounded.
 """
 
 from __future__ import annotations
@@ -185,8 +185,7 @@ def of_schedule(
     """Return a schedule, verified, with shares that the format ``to`` can express.
 
     Raises:
-        CheckFailed: it is wrong. UserError: switches sum or copy in it, and the format has no word
-            for that.
+        CheckFailed: it is wrong. UserError: switches sum or copy in it, which the format lacks.
     """
     require_valid(given)
     if len(given.casts):

@@ -235,7 +235,7 @@ def _shapes(code: Code, elements: int, interleavings: int) -> list[tuple[int, Me
 
 
 def carried(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type that stands for one that the compiled loop has no arithmetic for.
+    """Return the type that stands for one without arithmetic in the compiled loop.
 
     Values are small integers (:func:`~.layout.data`), which a wider type holds as exactly.
     """

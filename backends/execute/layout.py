@@ -53,7 +53,7 @@ def layout(
 ) -> BufferLayout:
     """Place the buffers of all ranks; ``scratch`` are chunks per rank.
 
-    ``padded``: the caller's buffers have at least so many chunks (a custom collective has
+    ``padded``: least number of chunks in the caller's buffers (a custom collective has
     ``nchunksperloop`` in both).
 
     """

@@ -19,7 +19,7 @@ NEAR = 2.0
 
 
 class Ran(StrEnum):
-    """What ran at a size, and how sure that is."""
+    """Algorithm that ran at a size, and how sure that is."""
 
     FILE = "file"
     LIKE_FILE = "file, by its time"
@@ -126,7 +126,7 @@ def _by_time(us: float, told: SizePrediction) -> tuple[Ran, str]:
 
 def is_ours(log: NcclLog, files: Iterable[str]) -> bool | None:
     """Return True if a log says that a library's files were read, or files without their names (as
-    the executor does), False if others were or none; None where there is no log."""
+    the executor does), False if others were or none; None without a log."""
     if not log.lines:
         return None
     names = {PurePath(file).name for file in files}

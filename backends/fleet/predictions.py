@@ -44,7 +44,7 @@ class Predictions:
         return tuple(artefact.file for _, _, artefact in self._artefacts())
 
     def program(self, kind: Kind, file: str) -> Program | None:
-        """Return the program in a file; None where it is no MSCCL XML, or cannot be read."""
+        """Return the program in a file; None where it is not MSCCL XML, or cannot be read."""
         if file not in self._programs:
             self._programs[file] = None
             for tuned, _, artefact in self._artefacts():

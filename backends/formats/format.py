@@ -48,7 +48,7 @@ WITH_CASTS = "mscclpp-json"
 """The format in which schedules whose switches sum or copy are executed."""
 
 FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
-"""Flags of lowering that say nothing where there are no thread blocks."""
+"""Lowering flags without effect in formats without thread blocks."""
 
 GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 

@@ -63,7 +63,7 @@ def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Clust
 
     Raises:
         Missing: ``distributed`` is not installed.
-        UserError: no scheduler answers, there are no workers, or they run another version.
+        UserError: no scheduler answers, workers are missing, or they run another version.
     """
     try:
         import distributed  # noqa: F401

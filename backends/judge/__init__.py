@@ -1,1 +1,1 @@
-"""What checkers and executors of programs share: events and values."""
+"""Shared parts of checkers and executors of programs: events and values."""

@@ -1,4 +1,4 @@
-"""Machine code of all kernels, made before somebody waits for it.
+"""Machine code of all kernels, made before it is needed.
 
 ``types.toml`` lists the kernels that Python calls, with the types of their arguments. The wheel's
 build hook and ``weft doctor --warm`` compile them for a generic processor, so that the files

@@ -13,7 +13,7 @@ from .declared import MODULES, declared, types_of
 
 
 def compile_all() -> int:
-    """Compile what has no machine code on the disk yet; return the number of kernels in all.
+    """Compile kernels without machine code on the disk; return the number of kernels in all.
 
     Only in a process that has compiled nothing before: numba asks for the processor once.
     """

@@ -45,7 +45,7 @@ class Answer(Mapping[str, Any]):
     Attributes:
         text: what the command prints, or the drawing that it makes.
         notes: (label, text) of each line that it says on the way: what was read and assumed.
-        ok: False where the answer is no: files differ, a library's files did not run.
+        ok: False for a negative answer: files differ, a library's files did not run.
     """
 
     facts: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What notebooks show of a value: the figures, tables and drawings of its page, without script.
+"""Display of a value in notebooks: figures, tables and drawings of its page, without script.
 
 A cell's output is small, and made at once: large machines and schedules are shown in words.
 """

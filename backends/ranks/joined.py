@@ -62,7 +62,7 @@ def world_of(
     ``gpus``: ranks of torch are on GPUs where there are enough.
 
     Raises:
-        Missing: the runtime is not installed, or there is no GPU.
+        Missing: the runtime is not installed, or a GPU is missing.
     """
     if on == "torch":
         from .torch import TorchWorld

@@ -93,7 +93,7 @@ def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Comma
 def on_devices(arguments: Sequence[str], ranks: int) -> Command:
     """Return the command that runs Python with that many devices of JAX on the host.
 
-    JAX_PLATFORMS of the environment stays, for those who have so many GPUs or TPUs.
+    JAX_PLATFORMS of the environment stays, for hosts with ``ranks`` GPUs or TPUs.
 
     Raises:
         Missing: JAX is not installed.

@@ -190,7 +190,7 @@ class NcclWorld(MpiWorld):
         super().__init__(timeout, comm)
 
     def last(self, count: int) -> Member | None:
-        """Return this rank in the group of all; there are no others."""
+        """Return this rank in the group of all, the only one."""
         assert count == self.ranks
         return NcclMember(self)
 
@@ -199,7 +199,7 @@ def connected() -> Connection:
     """Return the connection of a rank that MPI started, which takes a GPU of its node first.
 
     Raises:
-        Missing: there is no mpi4py, CuPy, GPU or NCCL that does.
+        Missing: mpi4py, CuPy, a GPU or NCCL is missing or does not work.
     """
     if find_spec("mpi4py") is None:
         raise Missing(

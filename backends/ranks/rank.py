@@ -164,8 +164,8 @@ def attend_groups(
 
 
 Trial = tuple[Callable[[int], float], Callable[[], list[str | None]]]
-"""What does a turn of a case, by its number, and returns its seconds; and what compares then, and
-returns the error of each rank, or None."""
+"""Functions that run a turn of a case, by its number, and return its seconds; and that compare and
+return the error of each rank, or None."""
 
 
 class RankGroup(Protocol):

@@ -233,4 +233,4 @@ WHY: Mapping[str, Callable[[Topology], tuple[bool, str]]] = MappingProxyType(
         "mpi": lambda _: (True, "arrays on the host, by any MPI"),
     }
 )
-"""Whether a program fits a machine, and why."""
+"""Tests whether a program fits a machine, with the reason."""

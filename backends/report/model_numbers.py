@@ -72,7 +72,7 @@ def numbers_of(model: RuntimeModel, protocols: Collection[Protocol]) -> list[Mod
 
 
 def assumed_numbers(model: RuntimeModel, protocols: Collection[Protocol]) -> list[ModelNumber]:
-    """Return the numbers that nobody has published, of some protocols and of none."""
+    """Return the numbers that are not published, of some protocols and of none."""
     return [x for x in numbers_of(model, protocols) if x.certainty is Certainty.ASSUMED]
 
 

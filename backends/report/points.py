@@ -69,7 +69,7 @@ def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
 
 def timer(problem: Problem) -> Callable[[Point], Point] | None:
     """Return a function that adds its time (µs) and the bound on it to a point; None where the
-    objective is no time.
+    objective is not a time.
 
     An engine's own bound, such as that of the chunks it was asked for, stays where it is larger.
     """

@@ -52,7 +52,7 @@ def faults(text: str) -> list[str]:
 
 
 def require_sound(text: str) -> None:
-    """Require that a written trace has no fault.
+    """Require that a written trace is without faults.
 
     Raises:
         AssertionError: it has one; a bug in weft.

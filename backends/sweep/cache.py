@@ -1,7 +1,7 @@
 """Cache of answers by key, in a folder that processes and hosts may share.
 
 A file per answer, named for everything the answer depends on, weft's own code included. Files
-appear whole, by renaming; concurrent writers write equal files, so there are no locks. Files are
+appear whole, by renaming; concurrent writers write equal files, so locks are not needed. Files are
 not trusted: one that this user did not write (:func:`seal`), or whose schedules the verifier
 rejects, is as good as none: a bound, or "infeasible", would cost the search again to verify.
 """

@@ -89,7 +89,7 @@ def require_expressible(wanted: Wanted, collective: Collective) -> None:
     """Check before a long search that its answer can be timed and written.
 
     Raises:
-        UserError: the runtime has no name for the collective, or none takes it in place.
+        UserError: the runtime lacks a name for the collective, or none takes it in place.
     """
 
     kind = collective.kind

@@ -4,7 +4,7 @@ NCCL takes the least time by its tuner of a ring or tree, a protocol and a numbe
 does a baseline, by simulation under the calibrated model. Channels that follow one ring do so in
 step, and are one block here (:meth:`.RuntimeModel.in_lockstep`). Small messages have fewer
 channels, which a process with several GPUs launches one after the other. What switches sum (NVLS)
-is no program: its time is known, and told as such.
+is not a program: its time is known, and reported as such.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PIECES, TREE_PIECES = (1, 8, 64, 256), (1, 8)
 KERNELS = replace(
     MSCCL, name="kernels", max_steps=UNLIMITED, max_blocks=UNLIMITED, max_nodes=UNLIMITED
 )
-"""NCCL's own kernels are no files, and have no limits of files."""
+"""NCCL's own kernels are not files, and lack the limits of files."""
 
 PAIRS = 12
 """Peers that NCCL's channels are shared among in an alltoall: two channels for each."""
@@ -98,7 +98,7 @@ def host_time(topology: Topology, gpus_per_process: int) -> HostTime:
 
 @dataclass(frozen=True, slots=True)
 class BaselineTime:
-    """A time in µs, of what; ``apart``: why that is no program.
+    """A time in µs, of what; ``apart``: why that is not a program.
 
     ``start_us``: of it before the first operation.
     """
@@ -297,7 +297,7 @@ class _BaselineSite:
         """A program of which ``together`` lanes of channels share a rank's ports.
 
         None where ranks of a connection are not joined: the library would go through the host's
-        memory there, which is no link of the machine.
+        memory there, which is not a link of the machine.
         """
         runtime = NCCL_TREE if tree and self.runtime == NCCL else self.runtime
         model = calibrated_model(self.topology, runtime)

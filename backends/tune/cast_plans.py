@@ -61,7 +61,7 @@ class CastTimer:
 
 @kept(most=64)
 def cast_timer(schedule: Schedule, model: tuple[str, str], lanes: int) -> CastTimer | None:
-    """Return the timer of the plan of a schedule; None where there is no such plan.
+    """Return the timer of the plan of a schedule; None without a plan.
 
     ``model``: a runtime, and the name of the model that times it.
     """
@@ -236,7 +236,7 @@ class _PhaseMaker:
 
     def _passage(self, act: Act) -> Passage:
         put = act.kind is ActKind.PUT
-        # In grains of so many bytes at the machine's rate as take a cast at its own.
+        # Weighted by the time of a byte: casts reach only ``share`` of the machine's rate.
         weight = self.share.numerator if put else self.share.denominator
         return Passage(act.size * weight, act.loads, act.stores, one_route=put)
 

@@ -17,7 +17,7 @@ EVEN = 1 + 1e-9
 """Largest ratio of two times that count as equal."""
 
 LEAST = 1e-12
-"""Least time in µs of anything; 0 µs, where nothing moves, has no logarithm."""
+"""Least time in µs of anything; 0 µs, where nothing moves, lacks a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ LONGEST_SHOWN = 60
 
 @dataclass(frozen=True)
 class Claims:
-    """What the manifest claims of one collective; ``schedules``: those of its plans that can be
+    """Claims of the manifest on one collective; ``schedules``: those of its plans that can be
     read, by file."""
 
     library: Library
@@ -110,7 +110,7 @@ class Claims:
         return next((a.file for a in plan.artefacts if a.format == XML and not a.in_place), "")
 
     def _clock(self, plan: TunedPlan, schedule: Schedule | None) -> Callable[[int], float] | None:
-        """Return the clock of a plan's program; None if it has no file and is not compiled."""
+        """Return the clock of a plan's program; None if it lacks a file and is not compiled."""
         if file := self._file(plan):
             program = self.files.program(file, self.one.collective)
             return ProgramClock(program, self.library.topology, library_model(self.library)).time_us

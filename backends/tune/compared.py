@@ -29,7 +29,7 @@ def runtime_times(
 ) -> RuntimeTimes | None:
     """Return what the runtime has by itself, at powers of two and both ends of the grid.
 
-    None where the model of time has no such programs, for collectives that the runtime lacks, and
+    None where the model of time lacks such programs, for collectives that the runtime lacks, and
     for those with a layout or root of their own.
     """
     if options.model != CALIBRATED or options.measuring is not None:
@@ -70,7 +70,7 @@ def plan_starts(
 ) -> tuple[float, ...]:
     """Return the µs of a call before the first operation, by the protocol of each size's plan.
 
-    Empty where the model of time has no start.
+    Empty where the model of time lacks a start.
     """
     if options.model != CALIBRATED or options.measuring is not None:
         return ()

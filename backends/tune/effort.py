@@ -23,7 +23,7 @@ class TuneEffort:
     repaired_ratio: float = (
         1.03  # to the bound, at which a repaired old schedule replaces a new one
     )
-    reasons: int = 3  # that are listed where there is no schedule
+    reasons: int = 3  # that are listed if no schedule is found
     # To the best schedule without a sketch, at the largest size: to ask a sketch at other sizes.
     sketch_ratio: float = 1.05
     # Least, of the best schedule without a sketch to the bound, at the largest size: to ask

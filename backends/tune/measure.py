@@ -1,6 +1,6 @@
 """The race by measurement: schedules as point-to-point programs, run on real ranks.
 
-There is no choice of instances or protocols here: a program has rounds, not thread blocks. All
+Instances and protocols are not chosen here: a program has rounds, not thread blocks. All
 contestants take turns, so that a disturbance affects all alike (:mod:`.bench`).
 """
 

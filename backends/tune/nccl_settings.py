@@ -23,7 +23,7 @@ LIMITS = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_MAX_NCHANNELS", "NCCL_NVLS_ENABLE")
 
 @dataclass(frozen=True, slots=True)
 class NcclSettings:
-    """What a run was told by NCCL's variables.
+    """Settings of a run by NCCL's variables.
 
     ``algorithms``, ``protocols``: that it may take, empty: all. ``channels``: at most, 0: any
     number. ``sums``: whether switches may sum.

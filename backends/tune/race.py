@@ -237,7 +237,7 @@ class Exploration:
     def deep(self, places: Mapping[int, Sequence[int]], count: int = 0) -> None:
         """Time schedules in all forms at some sizes, where they may be the best.
 
-        ``count``: in so many of the best forms of a size first, and in the others only near the
+        ``count``: in that number of the best forms of a size first, and in the others only near the
         best.
         """
         asked = {

@@ -66,7 +66,7 @@ class RaceEntry:
 def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
     """Return sizes from low to high, ``per_octave`` per doubling, evenly on a logarithmic scale.
 
-    Where that is no finer than powers of two they are those nearest: people measure them, and what
+    Where that is not finer than powers of two they are those nearest: people measure them, and what
     the runtime has by itself is timed at them.
     """
     octaves = math.log2(sizes.high / sizes.low)
@@ -104,7 +104,7 @@ def times_of(
     """Return the times of schedules, each compiled in one way, at sizes of its own.
 
     ``wanted``: for each, the µs by size beyond which its time is not needed. Sizes at which it
-    takes longer, or has no file, are missing; None where it was interrupted.
+    takes longer, or lacks a file, are missing; None where it was interrupted.
 
     Raises:
         Interrupted: before one of them was known.

@@ -175,7 +175,7 @@ class Stand:
     def timer(self, variant: Variant, *, room: bool = False) -> Timer | None:
         """Return the schedule compiled in one way, with its clock.
 
-        None where the runtime has no room for the program, or it is too large; with ``room`` also
+        None where the runtime lacks room for the program, or it is too large; with ``room`` also
         where it is large and its instances would share channels or blocks.
         """
         if len(self.schedule.casts):
@@ -364,13 +364,13 @@ class _VariantTimes:
         return row.get(size, self.times.get(variant, {}).get(size))
 
     def form(self, size: int) -> Variant | None:
-        """Return the best variant of this schedule at a size; None: it has no time there."""
+        """Return the best variant of this schedule at a size; None without a time there."""
         rows = (*self.known.items(), *self.times.items())
         found = [(row[size], variant) for variant, row in rows if size in row]
         return min(found)[1] if found else None
 
     def near(self, size: int, ratio: float) -> bool:
-        """Return True if this schedule is within a ratio of the best, or has no time yet."""
+        """Return True if this schedule is within a ratio of the best, or lacks a time yet."""
         return self.best.get(size, 0.0) <= ratio * self.sizes[size].best
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -554,8 +554,8 @@ def clock(given: Mapping[str, Any]) -> list[float | None]:
     """Return the µs of one variant at each of ``sizes``; compiled for its own protocol.
 
     ``limits``: µs by size beyond which no time is needed (null or missing: none). None at sizes
-    where it takes longer, and everywhere if one of the placements ``in_place`` has no file: sums in
-    place need more waiting.
+    where it takes longer, and everywhere if one of the placements ``in_place`` lacks a file: sums
+    in place need more waiting.
     """
     stand = Stand.of(given)
     variant, sizes = Variant.of(given["variant"]), given["sizes"]

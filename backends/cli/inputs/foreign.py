@@ -73,7 +73,7 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
     """Return the machine of a sketch: from a TACCL topology, or another one with as many nodes.
 
     Raises:
-        UserError: no such machine; ``split`` where there are no connections to split.
+        UserError: unknown machine; ``split`` of a machine without connections to split.
     """
     path = file_of(text)
     if path is not None:

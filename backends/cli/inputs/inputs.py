@@ -39,7 +39,7 @@ def named_down(args: DownFlags, topology: Topology) -> tuple[Down, ...]:
     """Return the failures that ``--down`` and its like name on a machine; empty without any.
 
     Raises:
-        UserError: the machine has no such part.
+        UserError: the machine lacks the part.
     """
     return (
         *(find(topology, text, f"--down {text[:60]}") for text in args.down),
@@ -55,7 +55,7 @@ def rank_numbers(topology: Topology, ranks: Ranks, flag: str) -> tuple[int, ...]
     """Return the numbers of ranks, of which some are names of GPUs.
 
     Raises:
-        UserError: the machine has no such GPU, or several.
+        UserError: the machine lacks the GPU, or has several.
     """
     if not any(isinstance(rank, str) for rank in ranks):
         return tuple(int(rank) for rank in ranks)
@@ -67,7 +67,7 @@ def restricted(topology: Topology, group: Ranks | None) -> Topology:
     """Return the machine of the process group that ``--group`` names; without one, all of it.
 
     Raises:
-        UserError: the machine has no such GPU.
+        UserError: the machine lacks the GPU.
     """
     if not group:
         return topology

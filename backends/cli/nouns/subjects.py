@@ -124,7 +124,7 @@ def _sure_kind(path: str, content: str, data: Any, where: str) -> FileKind | Non
 
 
 def _folder(path: Path) -> BadFile:
-    """Return the error for a folder that is no library, naming what can be read in it."""
+    """Return the error for a folder that is not a library, naming what can be read in it."""
     if (path / SWEEP_MANIFEST).is_file():
         return BadFile(
             "the folder of a sweep",
@@ -145,7 +145,7 @@ def _folder(path: Path) -> BadFile:
 
 
 def is_plain_folder(path: str) -> bool:
-    """Return True for a folder that is no library and no stream, and may be entered."""
+    """Return True for a folder that is neither a library nor a stream, and may be entered."""
     return os.path.isdir(path) and not is_library(path) and not is_stream(path)
 
 

@@ -52,7 +52,7 @@ def program_timeline(
     """Return the start and end of every operation, on the machine that is named.
 
     Raises:
-        UserError: none is, or there is no program.
+        UserError: no machine is named, or the subject lacks a program.
     """
     noun.require(subject, done)
     machine = read_topology(args.topology) if args.topology else noun.machine(subject)

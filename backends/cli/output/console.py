@@ -283,7 +283,7 @@ class Exit(IntEnum):
     """Exit code of a command."""
 
     DONE = 0  #: done; also a time-out or Ctrl-C (or SIGTERM) with an incumbent
-    NO = 1  #: the answer is no: infeasible, a failed check, a wrong result
+    NO = 1  #: a negative answer: infeasible, a failed check, a wrong result
     WRONG_QUESTION = 2  #: usage, an unknown name, a bad file
     NOTHING_FOUND = 3  #: nothing within the budget; with --require-optimal: not proved best
     MISSING = 4  #: something needed is not here; the hint says what to install

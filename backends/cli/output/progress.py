@@ -145,7 +145,7 @@ class Progress(LiveLine):
 
     @property
     def _told(self) -> bool:
-        """True if somebody sees a schedule before the answer: to simulate it takes time."""
+        """True if schedules are shown before the answer: to simulate them takes time."""
         console = self._console
         seen = console.verbose > 0 and not console.quiet
         return seen or self.log is not None or self._measure is not None
@@ -170,7 +170,7 @@ def watching(
 ) -> Iterator[Progress]:
     """Show progress, and turn Ctrl-C into a request to stop, while the block runs.
 
-    Without a ``budget`` no effort is shown: there is no search.
+    Without a ``budget``, and thus without a search, no effort is shown.
     """
     # Without a visible line the best point is not needed: to simulate it takes time.
     shown = live() and not console.quiet

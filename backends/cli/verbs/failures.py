@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft.synth.repair.failures import FailureLoss
 
 _SHOWN = 8
-"""Ranks that are cut off, and failures that are alike, of which a line names so many."""
+"""Largest number of cut-off ranks that a line names."""
 
 
 def run(args: FailuresFlags, console: Console) -> int:

@@ -45,7 +45,7 @@ FARTHER = 1.1
 """Ratio of the new distance from the bound to the old one beyond which longer search pays off."""
 
 MOST_ORDERED = 2
-"""Schedules of so many times the old one's transfers race in one order only: they take longer."""
+"""Multiple of the old transfers from which schedules race in one order only: they take longer."""
 
 
 def run(args: ResynthFlags, console: Console) -> int:

@@ -36,7 +36,7 @@ def plan_at_once(
     """Bound, plan, print, write.
 
     Raises:
-        UserError: there is no machine, or it lacks ranks.
+        UserError: the machine is missing, or lacks ranks.
     """
     if machine is None:
         one = workload.operations[0]

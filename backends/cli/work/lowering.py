@@ -137,7 +137,7 @@ def text_of(
     """Return the artefact compiled from a file, and the collective it must achieve.
 
     Raises:
-        UserError: the file cannot be compiled, or an option has no effect on it.
+        UserError: the file cannot be compiled, or an option does not affect it.
     """
     source = source_of(subject, args, format.name)
     options = options_of(args, subject, tell)

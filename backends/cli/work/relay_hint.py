@@ -1,4 +1,4 @@
-"""What GPUs outside a process group could add by forwarding, from bounds with and without them."""
+"""Gain by GPUs outside a process group that forward, from bounds with and without them."""
 
 from __future__ import annotations
 

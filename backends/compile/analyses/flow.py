@@ -40,7 +40,7 @@ class Messages:
 
     ``send`` is the slot it is read from, ``recv`` where it lands. ``operand``: the slot that is
     added to it as it lands (receive-reduce-copy). ``add_from``/``add_to``: the local reduction
-    that follows where the runtime has no such operation. ``turn`` orders the arrivals of one step
+    that follows where the runtime lacks this operation. ``turn`` orders the arrivals of one step
     at one slot. ``contended``: its slot is read or written by another message of its step.
     ``channel``, ``send_hint``, ``recv_hint``: what the author asks for, NONE where the passes are
     free. Hints number thread blocks of the sender and of the receiver: the ends of one number on

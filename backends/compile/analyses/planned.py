@@ -78,7 +78,7 @@ def planned(schedule: Schedule, order: Order = Order.PRIORITY) -> Schedule:
 
 
 def distinct_orders(schedule: Schedule) -> list[Order]:
-    """Return the orders that differ for a schedule: one if it has no priorities."""
+    """Return the orders that differ for a schedule: one if it lacks priorities."""
     if schedule.priority is None or not len(schedule):
         return [Order.PRIORITY]
     speeds = _us_per_byte(schedule)

@@ -142,7 +142,7 @@ def _fusing_lanes(m: Messages, pair: Ints, depth: int, most: int) -> Ints:
 def _ranges(pair: Ints, chunk: Ints, lanes: int, steps: int) -> Ints:
     """Cut the chunks of each connection into ranges of about as many messages each.
 
-    At least ``lanes`` of them, and so many that none has more than ``steps`` messages (0: any).
+    At least ``lanes`` of them, and enough that none has more than ``steps`` messages (0: any).
     """
     order = np.lexsort((chunk, pair))
     sorted_pair, sorted_chunk = pair[order], chunk[order]

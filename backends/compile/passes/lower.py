@@ -90,8 +90,8 @@ class Lower:
 
 @kept(most=8)
 def _ordered(schedule: Schedule, order: Order, room: int) -> Schedule:
-    """The schedule in its planned order, if a target with room for so many elements of a rank has
-    it for its transfers one by one.
+    """The schedule in its planned order if ``room`` elements of a rank suffice for its transfers
+    one by one; else the schedule as it is.
 
     What is left in the steps of the schedule travels together with its neighbours.
     """

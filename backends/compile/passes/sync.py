@@ -11,7 +11,7 @@ After (transitive reduction)::
 A wait that the clock of the block, or of another wait, covers already says nothing new (see
 :class:`weft.dsl.base.layers.WaitClocks`). What is left costs a flag at one end and, from the second
 wait of an instruction on, a step that does nothing at the other. Two moves save them. Both only add
-order, and only upwards in the linear order of ``order.py``, so there is no deadlock, and no path
+order, and only upwards in the linear order of ``order.py``, which excludes deadlocks, and no path
 grows longer in instructions. In time it may: instructions that move different amounts of data wait
 for each other then (a torus reduce_scatter took half as long again). So they are for those who run
 out of steps, ``sync{move=true}``:

@@ -222,7 +222,7 @@ class ChakraEt(MessageFormat):
         return max(astra_sim_us(planned.graph, machine, mixed=mixed) for mixed in (False, True))
 
     def _sum_ps(self, size: int) -> int:
-        """Picoseconds of a sum: whole µs, for a trace has no finer ones."""
+        """Picoseconds of a sum: whole µs, the finest unit of a trace."""
         if not self.local_mem_bw:
             return 0
         taken = TRAFFIC_OF_SUMS * size / (self.local_mem_bw * BYTES_PER_US_PER_GBPS)

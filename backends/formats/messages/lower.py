@@ -36,7 +36,7 @@ MOST_NODES = 4_000_000
 """Sends, receives and sums of a file set; simulators read no more."""
 
 SumTime = Callable[[int], int]
-"""Picoseconds that a sum of so many bytes takes."""
+"""Picoseconds that a sum takes, by its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _GraphWriter:
         self.ranks = [[] for _ in range(self.collective.ranks)]
 
     def size(self, grains: int) -> int:
-        """Bytes of so many grains, rounded up: never nothing, which simulators reject."""
+        """Bytes of ``grains`` grains, rounded up: never 0, which simulators reject."""
         return max(1, -(-self.message_bytes * grains // self.collective.message_chunks))
 
     def add(self, rank: int, node: GraphNode, values: Sequence[_Value] = ()) -> _Value:

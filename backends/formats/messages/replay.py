@@ -72,7 +72,7 @@ class ReplayRule:
 
 
 def replayed(graph: MessageGraph, rule: ReplayRule) -> int:
-    """Return when the last node is over, in units of the rule; the graph has no errors."""
+    """Return when the last node of a graph without errors is over, in units of the rule."""
     run = _MessageReplay(graph, rule)
     run.go()
     return run.last

@@ -49,7 +49,7 @@ def report_xml(
     ``collective`` says what the file must achieve; without it ``coll`` does, where it can.
 
     Raises:
-        UnknownName: there is no such target. UserError: the collective does not fit the file.
+        UnknownName: unknown target. UserError: the collective does not fit the file.
     """
     code, steps = code_of(algo), steps_of_xml(algo)
     chosen = [target_of(target)] if target else list(RUNTIMES.values())
@@ -177,7 +177,7 @@ def steps_of_xml(algo: XmlAlgo) -> Steps:
 
 
 def buffers_of_xml(algo: XmlAlgo) -> CallerBuffers:
-    """Return the buffers by the ``coll`` attribute; as declared if it has no fixed meaning."""
+    """Return the buffers by the ``coll`` attribute; as declared if it lacks a fixed meaning."""
     n, whole = algo.ngpus, algo.message_chunks
     part = whole // n if n else whole
     declared = np.array(
@@ -230,7 +230,7 @@ class Sizes:
 
     @property
     def empty(self) -> bool:
-        """Test whether there is no such message."""
+        """Test whether the range is without a message."""
         return self.high is not None and self.low > self.high
 
     def __str__(self) -> str:

@@ -51,7 +51,7 @@ SHARES = (
 """The elements of thread 0 and thread 1, in the ways that a run may choose from."""
 
 Awaited = tuple[str, int, Any]
-"""What a thread waits for: a kind, a rank, and which."""
+"""Event that a thread waits for: its kind, its rank, and which one."""
 
 STEP: Awaited = ("step", 0, 0)
 """An event is done: the thread goes on."""
@@ -480,7 +480,7 @@ class PlanMachine:
         begin: Callable[[int, int], None],
         finish: Callable[[int, int], str | None],
     ) -> str | None:
-        """So many launches on every GPU; what went wrong, or None."""
+        """Run ``launches`` launches on every GPU; return the first failure, or None."""
         self._clear(rng)
         self.memory.reset()
         pick, burst = _policy(policy, self, rng)

@@ -27,7 +27,7 @@ PERIOD = 65521
 def units_of(collective: Collective) -> Collective:
     """Return the collective in the pieces that its caller sees, each of any length.
 
-    A custom one has no others than its chunks.
+    The pieces of a custom one are its chunks.
     """
     if collective.kind is Kind.CUSTOM:
         return collective

@@ -225,7 +225,7 @@ def _require_shape(script: Script, shape: dict[str, Any], where: str) -> None:
     said: dict[str, Any] = {"gives": None, "takes": None, **shape}  # what Shape has by default
     wanted = shape_of(script)
     said = {key: said.pop(key, None) for key in wanted} | said
-    if repr(said) != repr(wanted):  # 4.0 and True are no numbers of chunks
+    if repr(said) != repr(wanted):  # 4.0 and True are not numbers of chunks
         differ = [key for key, value in wanted.items() if repr(said.get(key)) != repr(value)]
         raise BadFile(
             f"SHAPE does not fit the collective: {', '.join(differ) or 'other keys'}",

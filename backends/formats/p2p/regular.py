@@ -69,7 +69,7 @@ class Formula:
 
 
 def code_of(script: Script) -> list[str] | None:
-    """The body of the function that yields the lines of rank r; None if there are no formulas."""
+    """The body of the function that yields the lines of rank r; None without formulas."""
     patterns = []
     for rounds in zip(*script.ranks, strict=True):
         pattern = _pattern(rounds)

@@ -136,7 +136,7 @@ def _all_work(flow: Flow, number: Ints, landing: Ints, after: Ints) -> _LocalWor
 
 
 def _copies_first(kind: Ints, reduce: Ints) -> Ints:
-    """Copies of a step come before its reductions; what messages bring has no such order."""
+    """Copies of a step come before its reductions; received data are not ordered so."""
     result = np.zeros(len(kind), np.int64)
     result[kind == 2] = reduce
     return result

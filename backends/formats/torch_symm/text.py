@@ -121,7 +121,7 @@ def write_line(steps: Sequence[BlockStep]) -> str:
 
 
 def write_blocks(blocks: Iterable[Sequence[BlockStep]], width: int) -> list[str]:
-    """Return lines of a rank's blocks, several on a line of at most so many characters.
+    """Return lines of a rank's blocks, several on a line of at most ``width`` characters.
 
     >>> write_blocks([parse_block(f"wait {peer}.0", "") for peer in (1, 2, 3)], 22)
     ['wait 1.0 | wait 2.0', 'wait 3.0']

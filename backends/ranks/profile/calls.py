@@ -78,8 +78,8 @@ class WireCaller:
         self._programs: dict[int, tuple[Shape, list[list[str]]]] = {}
 
     def ring(self, inside: Sequence[int], asked: CallTime) -> Callable[[], None]:
-        """Return an allreduce over a ring of these ranks, of so many bytes: the classic one, as
-        emitted files make it. All ranks of the job ask for it; those outside do not call it."""
+        """Return the classic allreduce over a ring of these ranks, of the bytes of ``asked``, as
+        emitted files make it. All ranks of the job request it; those outside do not call it."""
         count = len(inside)
         if count not in self._programs:  # rank 0 compiles it for all
             told = self.probe.share(None if self.probe.rank else _compiled(count))
@@ -146,7 +146,7 @@ def call_times(
 def _timed(
     probe: Probe, asked: Sequence[AskedRing], calls: Sequence[Callable[[], None]], row: int, of: int
 ) -> list[CallTime]:
-    """Return the medians of so many rounds over the calls, each so many times in a row."""
+    """Return the medians of ``of`` rounds over the calls, each ``row`` times in a row."""
     rows = [
         [probe.calls(inside, go, row) for (_, inside), go in zip(asked, calls, strict=True)]
         for _ in range(of)

@@ -159,7 +159,7 @@ NEGLIGIBLE = 0.02
 class CallNumber:
     """A number that calls tell.
 
-    ``worst``: how far its times are from their line at most, relative; None: it is no line's.
+    ``worst``: how far its times are from their line at most, relative; None: not checked.
     ``of``: the times, in words.
     """
 

@@ -105,7 +105,7 @@ class CallPath(StrEnum):
 class CallTime:
     """Time in µs of a call; ``count``: ranks of the ring, or that one rank sends to.
 
-    ``channels``: at most so many; 0: as many as the runtime takes.
+    ``channels``: largest number of them; 0: as many as the runtime takes.
     """
 
     step: CallStep

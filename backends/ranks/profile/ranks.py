@@ -52,7 +52,7 @@ def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
     """Run a rank of MPI; return the findings on rank 0.
 
     Raises:
-        Missing: there is no mpi4py.
+        Missing: mpi4py is not installed.
     """
     if find_spec("mpi4py") is None:
         raise Missing("MPI needs the Python package mpi4py", hint="pip install 'weft[mpi]'")
@@ -67,7 +67,7 @@ def measure_torch(
     """Run a rank of torch.distributed (gloo), of torchrun or of a job with a folder.
 
     Raises:
-        Missing: there is no torch.
+        Missing: torch is not installed.
     """
     if find_spec("torch") is None:
         raise Missing("torch is not installed", hint="pip install 'weft[torch]'")

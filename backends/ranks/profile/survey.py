@@ -40,7 +40,7 @@ def survey(
 ) -> Findings | None:
     """Measure; what was found, on rank 0.
 
-    ``caller``: whose calls are timed as well; None: nobody's.
+    ``caller``: whose calls are timed as well; None: no calls.
 
     Raises:
         TimeoutError, RuntimeError: of the wire.
@@ -355,7 +355,7 @@ def _certain(slower: Floats, slowed: Known) -> bool:
     least = np.log(SLOWED) / 2
     if slowed.value < SLOWED or np.quantile(slower, 0.2) < least:
         return False
-    # Of fair coins as many as samples, so many or more fall like this: the test of signs.
+    # Sign test: how often at least this number of samples is slower if either sign is as likely.
     often = bdtrc(int((slower > least).sum()) - 1, slower.size, 0.5)
     return slowed.above(least, slower.shape[1]) or bool(often < OFTEN)
 

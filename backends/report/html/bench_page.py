@@ -187,7 +187,7 @@ def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, 
     """Return the section of a log (``weft synth --log``): a line of JSON for each schedule found.
 
     Raises:
-        BadFile: it is no such log, or not that of a search for this schedule.
+        BadFile: not the log of a search, or not that of a search for this schedule.
     """
     lines = [parse_json(line, where) for line in text.splitlines() if line.strip()]
     if not lines or not isinstance(lines[0], dict) or lines[0].get("weft") != "log":

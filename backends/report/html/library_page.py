@@ -48,8 +48,8 @@ MOST_GAINS = 40
 """Largest number of sizes with a row each; of more, only the powers of two."""
 
 Find = Callable[[str], Schedule | None]
-"""Function that returns the verified schedule in a file of the library's folder; None if there is
-no such file."""
+"""Function that returns the verified schedule in a file of the library's folder; None if it is
+missing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

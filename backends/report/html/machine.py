@@ -136,7 +136,7 @@ class FoldedMachine:
 
 
 def folded(topology: Topology) -> FoldedMachine | None:
-    """Return a machine as one of hosts; None where it is small, or has no hosts to fold."""
+    """Return a machine as one of hosts; None where it is small, or lacks hosts to fold."""
     hosts = sorted({host for host in topology.host_of if host is not None})
     if topology.ranks <= MOST_OPEN or len(hosts) < 2 or None in topology.host_of:
         return None

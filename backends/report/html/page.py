@@ -28,7 +28,7 @@ def fitted(make: Make) -> tuple[Mapping[str, Any], str]:
     """Return the facts and the text of the fullest page that is not too large.
 
     Numbers of bars are left out with which it certainly is: a page of fewer bars has at least its
-    share of the bytes, as what is no bar stays.
+    share of the bytes, as all but the bars stays.
     """
     left = list(BUDGETS)
     while True:

@@ -69,7 +69,7 @@ class ShownProgram:
 
 
 def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
-    """Return the page of a program; without a machine there are no times."""
+    """Return the page of a program, with times if a machine is known."""
     p, t = shown.program, shown.topology
     title = p.collective.name or str(p.collective.kind)
     title += f" on {t.name}" if t else f" on {p.collective.ranks} ranks"

@@ -31,7 +31,7 @@ def collective_of(algo: XmlAlgo) -> Collective:
     receives, or never sends.
 
     Raises:
-        UserError: ``coll`` has no fixed meaning (custom …), or the root cannot be told.
+        UserError: ``coll`` lacks a fixed meaning (custom …), or the root is ambiguous.
     """
     found = list(candidates(algo))
     if len(found) != 1:
@@ -47,7 +47,7 @@ def candidates(algo: XmlAlgo) -> Iterator[Collective]:
     """Return the collectives a file may be for: one, or one for each rank that may be the root.
 
     Raises:
-        UserError: ``coll`` has no fixed meaning; ``nchunksperloop`` does not fit the ranks.
+        UserError: ``coll`` lacks a fixed meaning; ``nchunksperloop`` does not fit the ranks.
     """
     kind = NAMES.get(algo.coll)
     if kind is None:

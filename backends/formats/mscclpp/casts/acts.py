@@ -261,7 +261,7 @@ def _fused(s: Schedule) -> tuple[dict[Cast, Cast], set[int]]:
     """Return the sums that are stored on all at once with the copies that they hold, and the
     positions of these.
 
-    Between a sum and its copy nobody else may touch what the members have, nor write the issuer's.
+    Between a sum and its copy no other cast may touch the members' data, nor write the issuer's.
     """
     touched: dict[int, list[tuple[int, int, bool, int]]] = defaultdict(list)
     for i, one in enumerate(s.casts):
@@ -321,7 +321,7 @@ def _refuse_overwritten(acts: list[Act], s: Schedule) -> None:
 
 
 def cut(acts: Acts, lanes: int) -> Iterator[list[list[Act]]]:
-    """Yield the acts of each of so many equal parts of all chunks, in parts of grains."""
+    """Yield the acts of each of ``lanes`` equal parts of all chunks, in parts of grains."""
     for k in range(lanes):
 
         def part(place: Place, size: int, k: int = k) -> Place:

@@ -2,12 +2,12 @@
 
 Every GPU knows of every other up to which phase it has finished (its *clock*: −2 nothing, −1 its
 launch has begun). An act needs to know that all earlier acts on its chunks have ended, and that
-the launch of every GPU whose memory it touches has begun; before its phase, those who know send it
-a signal. A signal brings all that its sender knew. At the end every GPU must know that nobody
+the launch of every GPU whose memory it touches has begun; before its phase, GPUs that know send it
+a signal. A signal brings all that its sender knew. At the end every GPU must know that no other
 touches its memory any more.
 
 Two acts end late. What a GPU stores through a switch comes back to its own memory when a release
-has waited for it: a signal to anybody through a memory channel. A put through a port is read by
+has waited for it: a signal to any GPU through a memory channel. A put through a port is read by
 the network, and the GPU that it goes to tells when it has arrived.
 """
 

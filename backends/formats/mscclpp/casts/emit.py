@@ -277,7 +277,7 @@ class _LaneBlock:
 
 
 def _own(sources: tuple[LocalChunks, ...], target: LocalChunks) -> Iterator[Operation]:
-    """Yield a copy, or sums of at most so many operands at a time."""
+    """Yield a copy, or sums of at most MAX_SOURCES operands at a time."""
     first, *rest = sources
     if not rest and first != target:
         yield Operation(PlanOp.COPY, src=(first,), dst=(target,))

@@ -1,7 +1,7 @@
 """Refusals of casts and of hardware that no plan can express, each with its reason.
 
 A load-reduce and a multicast store are issued by one GPU, a member of the group; a group is of one
-NVLink domain. What reduces on its way through switches of a network has no operation.
+NVLink domain. Reductions on the way through switches of a network lack an operation.
 """
 
 from __future__ import annotations

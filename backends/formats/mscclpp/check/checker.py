@@ -340,7 +340,7 @@ MOST_WORK = 10_000_000_000
 
 
 def hazards(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
-    """Races, missing handshakes, and what is unfinished at the end; the graph has no cycle."""
+    """Races, missing handshakes, and unfinished work at the end, of a graph without cycles."""
     strong = Past.of(len(graph), graph.strong)
     by_owner: dict[int, list[Access]] = defaultdict(list)
     for a in graph.accesses:

@@ -166,7 +166,7 @@ def message_sizes(
     packets: bool,
 ) -> tuple[int, int]:
     """Return the smallest and largest size as the loader counts it (input bytes; output for
-    allgather) of a plan whose message is cut into so many chunks.
+    allgather) of a plan whose message is cut into ``chunks`` chunks.
 
     Raises:
         UserError: sizes beyond what 32 bits address.

@@ -1,8 +1,8 @@
 """The MSCCL++ execution plan as values (the schema of August 2025 and later).
 
 A plan is what every GPU's thread blocks do: **one-sided** operations (a block writes into a peer's
-buffer) and counters (a signal on a channel is consumed by one wait on its other end). There are
-no FIFOs: a writer must have a guarantee that the old contents are no longer needed.
+buffer) and counters (a signal on a channel is consumed by one wait on its other end), without
+FIFOs: a writer must have a guarantee that the old contents are no longer needed.
 
 Indices and sizes are in chunks, all of one size. An operation's channel and buffer numbers are
 positions in its thread block's lists, which in turn hold positions in the GPU's lists.
@@ -101,7 +101,7 @@ class Operation:
             of its position handles each.
         barrier: (id, thread blocks that meet there).
         share: (k, n): this block does the k-th of n parts of the operands' bytes; see :func:`part`.
-        unit, chunks, body: a pipeline: the body on unit bytes at a time of so many chunks.
+        unit, chunks, body: a pipeline: the body on unit bytes at a time of that number of chunks.
     """
 
     op: PlanOp

@@ -2,8 +2,8 @@
 
 An instruction has three moments: it **starts** (what it waits for is done), it has **got** its
 message if it receives one, and it **ends** (what it sends has been sent). Messages order the end
-of a send before the moment the receive has got it. FIFO back-pressure orders nothing: a plan has
-no FIFOs.
+of a send before the moment the receive has got it. Plans lack FIFOs, so that
+back-pressure does not order anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import ABSENT, RECEIVES, SENDS, Instr, Program
 
 START, GOT, END = 0, 1, 2
-_KEPT = 8  # clocks of so many ranks are kept; callers go through the ranks one by one
+_KEPT = 8  # limit on ranks whose clocks are kept; callers go through the ranks one by one
 
 
 @dataclass(frozen=True, slots=True)
