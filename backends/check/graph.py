@@ -204,7 +204,7 @@ def _acyclic(graph: Graph) -> bool:
 # --- waits that nothing satisfies, and operations that wait for each other ----------------------
 
 MOST_TOLD = 40
-"""Waits of a cycle that are told; no shorter way around was found."""
+"""Largest number of waits listed for a deadlock cycle."""
 
 
 def waits(code: Code, graph: Graph) -> list[Finding]:

@@ -1,6 +1,6 @@
 """Data races: two accesses to one chunk, one a write, that nothing orders.
 
-Happens-before is the operation graph without credit edges, asked through clocks: for an operation
+Happens-before is the operation graph without credit edges, queried by clocks: for an operation
 and a block, the last operation of that block that precedes it (or is it). Clocks of many blocks at
 once would need operations × blocks of memory, so they are computed for the blocks of one rank at a
 time, in as many vector operations as the graph has levels. Along a topological order it suffices to
@@ -178,8 +178,8 @@ def ordered_locally(graph: Graph, first: Ints, second: Ints) -> Bools:
     """Test whether its rank's own waits put ``first`` before ``second``; both on one rank.
 
     Nearly every pair of conflicting accesses is ordered by the flags of its own rank, and that is
-    cheap to prove, by the clocks of what waits. The pass ``sync`` asks the same clocks; what makes
-    them trustworthy is that the tests hold them against brute force.
+    cheap to prove, by the clocks of what waits. The pass ``sync`` queries the same clocks; they
+    are trustworthy because the tests hold them against brute force.
     """
     block = graph.block()
     waits = graph.kind == Edge.WAIT

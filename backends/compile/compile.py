@@ -53,10 +53,10 @@ class CompileOptions:
     """Options of the compiler.
 
     ``target`` and ``protocol`` may be given by name (``"rccl"``, ``"LL"``).
-    ``instances``: copies side by side; None: what the algorithm asks for, or one; ``"auto"``: the
+    ``instances``: copies side by side; None: what the algorithm requests, or one; ``"auto"``: the
     fastest by simulation, which only the front end can choose.
     ``replication``: of which chunks. ``pairing``: which ends share thread blocks. ``protocol``:
-    None: what the algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion
+    None: what the algorithm requests, or Simple. ``lanes``: channels per connection (0: as fusion
     needs); ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe).
     ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
@@ -152,8 +152,8 @@ def lower_program(program: Program, options: CompileOptions | None = None) -> Pr
     """Return a program from elsewhere, compiled anew: lifted to its moves, then as an algorithm.
 
     The program must be free of races; it keeps its placement, its name as provenance, and, unless
-    told otherwise, the channels of a connection: one channel does not fill a link of every machine,
-    and who wrote the program may have known.
+    the options differ, the channels of a connection: one channel may not fill a machine's link,
+    and the program's author may have known.
 
     Raises:
         UserError: something the target cannot express, in words.

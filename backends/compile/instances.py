@@ -118,7 +118,7 @@ class ProgramTiming:
 
 @dataclass(frozen=True, slots=True)
 class ProgramTimer:
-    """Tells the time of programs on a machine, at one size."""
+    """Clock of programs on a machine, at one size."""
 
     topology: Topology
     message_bytes: int
@@ -259,7 +259,7 @@ def all_instances(
     """Return the µs of 1, 2, 4 and 8 instances, for ``--instances auto``.
 
     Raises:
-        UserError: that cannot be told.
+        UserError: that cannot be determined.
     """
     found = {}
     if not isinstance(clock, str):

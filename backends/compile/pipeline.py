@@ -83,7 +83,7 @@ def form(one: object) -> tuple[str, str]:
 
 @cache
 def _nouns(apply: Callable[..., Any]) -> tuple[str, str]:
-    """The nouns that a pass's ``apply`` takes and returns; a race of programs asks thousands."""
+    """The nouns that a pass's ``apply`` takes and returns; a race of programs queries thousands."""
     hints = get_type_hints(apply)
     given = hints.pop("return", Program)
     taken = next(iter(hints.values()), Program)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Request:
     """Something to compile: the noun itself, or its program for a target, compiled on demand.
 
-    ``to``: the format as it was asked for. ``where``: the file, for errors. ``module``: the Python
+    ``to``: the format as requested. ``where``: the file, for errors. ``module``: the Python
     name of the file to be written. ``output``: its path, or the prefix of several files.
-    ``instances``: as asked for; 0: not at all. ``provenance``: lines for people.
+    ``instances``: as requested; 0: not at all. ``provenance``: lines for people.
     """
 
     noun: Any = None

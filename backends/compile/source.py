@@ -205,7 +205,7 @@ def of_schedule(
 
 
 def _with_casts(given: Schedule, to: str) -> CompileSource:
-    """Return a schedule with casts for a format that says them; they need no thread blocks."""
+    """Return a schedule with casts for a format that expresses them; they need no thread blocks."""
     format = BACKENDS.load(to)
     if not getattr(format, "casts", False):
         why = getattr(format, "no_casts", "")
@@ -234,7 +234,7 @@ CASTS_ELSEWHERE = (
 
 
 def refuse_lowering(options: CompileOptions) -> None:
-    """Refuse options of lowering that say nothing about a schedule with casts.
+    """Refuse options of lowering without effect on a schedule with casts.
 
     Raises:
         UserError: one is given.

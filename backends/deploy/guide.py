@@ -76,7 +76,7 @@ class RuntimeRow:
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """All that is told of a library in a folder.
+    """Contents of the guide to a library in a folder.
 
     Attributes:
         folder: the path under which all hosts see it.

@@ -117,7 +117,7 @@ def settings_of(library: Library, loader: Loader, folder: str) -> RuntimeSetting
             found += [("RCCL_MSCCL_ENABLE", "1"), ("RCCL_MSCCL_FORCE_ENABLE", "1")]
         return RuntimeSettings(loader, tuple(found), files)
     if any(t.collective.kind is Kind.ALLREDUCE for t in library.tuned):
-        # The one collective that asks for leave: elsewhere a file that fits is taken.
+        # The one collective that needs leave: elsewhere a file that fits is taken.
         found.append(("NCCL_ALGO", "MSCCL,RING,TREE"))
     if any(plan.protocol != "Simple" for plan, _ in named):
         used = dict.fromkeys(("Simple", *(plan.protocol for plan, _ in named)))

@@ -417,7 +417,7 @@ MOST_PAIRS = 2_000_000
 
 
 class Traces:
-    """Tells the traces of a machine's orders apart.
+    """Distinguishes the traces of a machine's orders.
 
     Two orders in which every pair of conflicting accesses (one chunk, one of them a write) comes
     the same way round read and write the same values (they are one *trace*, in Mazurkiewicz's

@@ -90,7 +90,7 @@ class MeasuredTime:
 
 @dataclass(frozen=True, slots=True)
 class FittedNumber:
-    """A number that the measurements tell, and the default that it replaces."""
+    """A number that the measurements determine, and the default that it replaces."""
 
     key: str
     default: float
@@ -98,7 +98,7 @@ class FittedNumber:
 
     @property
     def at_end(self) -> bool:
-        """True if the value is an end of what a fit may choose: the times ask for more."""
+        """True if the value is an end of what a fit may choose: the times would need more."""
         ends = (self.default / FIT.range, min(self.default * FIT.range, _most(self.key)))
         return any(math.isclose(self.value, end, rel_tol=0.01) for end in ends)
 
@@ -203,7 +203,7 @@ def calibrate(
     source: str,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Calibration:
-    """Fit what can be told to the times of NCCL's or RCCL's kernels on a machine.
+    """Fit what can be determined to the times of NCCL's or RCCL's kernels on a machine.
 
     ``tell`` gets the current step of the work, in words.
 

@@ -36,10 +36,10 @@ _HINT = "run nccl-tests with NCCL_ALGO and NCCL_PROTO set, once for each, and na
 def tuner_times(text: str, path: str, words: Mapping[str, str]) -> list[TunerTime]:
     """Return the measured times in a text.
 
-    ``words``: algorithm, protocol and channels, where the text does not tell them.
+    ``words``: algorithm, protocol and channels, where the text lacks them.
 
     Raises:
-        UserError: times that were not measured, or of which it is not told what ran.
+        UserError: times that were not measured, or that do not show what ran.
         BadFile: neither an output of nccl-tests nor of ``weft bench``.
     """
     if looks_like_nccl_tests(text):
@@ -144,7 +144,7 @@ NAMES: Mapping[Kind, str] = {
     Kind.BROADCAST: "broadcast",
     Kind.REDUCE: "reduce",
 }
-"""Collectives that tuners are asked about, as their files spell them."""
+"""Collectives that tuners choose for, as their files spell them."""
 
 WITHIN = 1.03
 """The choice of a smaller size stays where it takes at most so much longer than the best."""
@@ -180,7 +180,7 @@ class TunerSetting:
 
 @dataclass(frozen=True, slots=True)
 class TunerTime:
-    """A measured time in µs of a message in bytes; ``hosts``: None where it is not told."""
+    """A measured time in µs of a message in bytes; ``hosts``: None where it is unknown."""
 
     kind: Kind
     ranks: int
@@ -224,7 +224,7 @@ def tuner_lines(times: Sequence[TunerTime]) -> list[TunerLine]:
     """Return the lines for all collectives and machines of which times were measured.
 
     Raises:
-        UserError: a collective that tuners are not asked about, or nothing to choose between.
+        UserError: a collective that tuners do not choose for, or nothing to choose between.
     """
     groups: dict[tuple[Kind, int, int | None], list[TunerTime]] = {}
     for one in times:

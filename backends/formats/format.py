@@ -1,4 +1,4 @@
-"""The protocol of formats: everything that a verb of the command line asks of one.
+"""The protocol of formats: everything that a verb of the command line needs of one.
 
 A format is a frozen dataclass whose fields are its options, registered under its ``name`` (entry
 points ``weft.backends``). :class:`Format` refuses in words what a format cannot do.
@@ -148,7 +148,7 @@ class Format:
     compiled: ClassVar[bool] = False
     """Its files hold a program, which can be compiled."""
     protocols: ClassVar[tuple[str, ...]] = ("Simple", "LL", "LL128")
-    """Protocols that its artefacts can say, where they say any."""
+    """Protocols that its artefacts can express, where they express any."""
     any_buffers: ClassVar[bool] = False
     """One artefact serves callers whose output is their input, and others."""
     thread_blocks: ClassVar[bool] = True
@@ -156,7 +156,7 @@ class Format:
     peer_access: ClassVar[bool] = False
     """Its artefacts read and write the memory of other GPUs."""
     casts: ClassVar[bool] = False
-    """Its artefacts can say what switches sum and copy."""
+    """Its artefacts can express what switches sum and copy."""
     no_casts: ClassVar[str] = ""
     """Why they cannot, in a clause."""
     interpreted: ClassVar[bool] = True
@@ -166,7 +166,7 @@ class Format:
     runtime: ClassVar[str] = ""
     """The runtime (``weft run --on``) whose processes execute its files; empty: NumPy."""
     most_executed: ClassVar[int | None] = None
-    """Ranks up to which an artefact is executed at all (None: any number, if asked to)."""
+    """Ranks up to which an artefact is executed at all (None: any number, if requested)."""
 
     def __init_subclass__(cls) -> None:
         """The kind and the noun, where the class does not name them."""
@@ -311,7 +311,7 @@ class Format:
         return None
 
     def refuse_flags(self, given: Sequence[str], where: str) -> None:
-        """Refuse flags of lowering (those given) that say nothing about this format.
+        """Refuse flags of lowering (those given) without effect in this format.
 
         Raises:
             UserError: one was given.
@@ -499,7 +499,7 @@ def recognized(text: str, data: object, *, plugins: bool = False) -> Format | No
     """The format of a file, if one recognizes it: one of ours, or (``plugins``) an outsider's.
 
     Of ours only the format of the file is loaded. Looking for plug-ins reads the metadata of all
-    installed packages (50 ms), so that they are asked only about files that nothing of ours knows.
+    installed packages (50 ms), so that they are queried only for files that none of ours knows.
     """
     if not plugins:
         own = own_format(text, data)

@@ -328,7 +328,7 @@ class Cluster(Executor):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what Dask says on stderr: versions are ours to compare, errors ours to tell."""
+    """Silence Dask's stderr: weft itself compares versions and reports errors."""
     parts = ("", ".core", ".client", ".comm", ".batched")
     loggers = [logging.getLogger(f"distributed{part}") for part in parts]
     before = [logger.level for logger in loggers]

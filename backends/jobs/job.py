@@ -20,7 +20,7 @@ from weft.dsl.base.spans import Source, Span
 class Job:
     """A pure function, ``module:name``, and its argument as canonical JSON text.
 
-    Two jobs are equal if they ask for the same.
+    Two jobs are equal if they request the same.
 
     >>> Job.of("math:factorial", 5).run()
     120

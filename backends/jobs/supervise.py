@@ -30,8 +30,8 @@ class Unprepared(WeftError):
 class Processes(WorkerPlugin):
     """The processes that a worker keeps for one client; they end with it.
 
-    Dask tells plugins how tasks change: a running one that is released was cancelled, or its client
-    is gone.
+    Dask notifies plugins how tasks change: a running one that is released was cancelled, or its
+    client is gone.
     """
 
     def __init__(self, name: str, threads: int, code: str) -> None:

@@ -15,7 +15,7 @@ from .declared import MODULES, declared, types_of
 def compile_all() -> int:
     """Compile kernels without machine code on the disk; return the number of kernels in all.
 
-    Only in a process that has compiled nothing before: numba asks for the processor once.
+    Only in a process that has compiled nothing before: numba queries the processor once.
     """
     return len([compile_one(place) for place in range(len(kernels()))])
 

@@ -1,7 +1,7 @@
 """Ranks that are JAX's devices, all driven by one process: those of the host, as a rule.
 
 As a program: run the job in a folder (:mod:`.launcher` started it), and write the reports of all
-ranks. The host has as many devices as XLA is told to make before JAX starts.
+ranks. The host has as many devices as XLA is set to make before JAX starts.
 """
 
 from __future__ import annotations

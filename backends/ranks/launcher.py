@@ -111,7 +111,7 @@ def on_devices(arguments: Sequence[str], ranks: int) -> Command:
 
 
 GRACE = 1.5
-"""Seconds for the other ranks to say what they wait for, once one has given up or is lost."""
+"""Seconds for the other ranks to report what they wait for, once one has given up or is lost."""
 
 TERMINATING = 2.0
 """Seconds for ranks, and for what started them, to end when they get SIGTERM."""
@@ -165,7 +165,7 @@ def run_job(job: RankJob, on: str) -> LaunchResult:
 
 
 class _ProgressMonitor:
-    """Tells from the files of the ranks when there is nothing left to wait for."""
+    """Finds from the files of the ranks when waiting for them is over."""
 
     def __init__(self, job: RankJob, folder: Path) -> None:
         self.silent = False

@@ -71,7 +71,7 @@ def timer(problem: Problem) -> Callable[[Point], Point] | None:
     """Return a function that adds its time (µs) and the bound on it to a point; None where the
     objective is not a time.
 
-    An engine's own bound, such as that of the chunks it was asked for, stays where it is larger.
+    An engine's own bound, such as that of its given chunks, stays where it is larger.
     """
     if problem.objective not in (Objective.TIME, Objective.LATENCY):
         return None

@@ -117,7 +117,7 @@ def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
 def library_sheets(x: Library) -> dict[str, Sheet]:
     """Return facts, and for each collective its plans and times.
 
-    Plans are told by what they are, not by their names or numbers, which differ for equal ones.
+    Plans are identified by contents, not by their names or numbers, which differ for equal ones.
     Both are at powers of two, which libraries on different grids share (or at all sizes, where
     there are none).
     """
@@ -190,7 +190,7 @@ ENGINES = {
 """Ideas of engines; ``classic`` has an algorithm's name instead."""
 
 ASKED = re.compile(r" (?P<size>\d+(?:\.\d+)?(?:[KMGT]i?)?B)(?: \(\d+\))?$")
-"""The end of a schedule's name: the size that an engine was asked for."""
+"""The end of a schedule's name: the size that an engine was given."""
 
 ONE_SHOT = "one shot, "
 MENDED = re.compile(r"mended \S+")
@@ -217,7 +217,7 @@ def idea_words(source: str, engine: str = "") -> str:
 
 
 def _engine(asked: str, engine: str) -> str:
-    """Return the idea of what was asked: an engine with its options, or a sketch."""
+    """Return the idea of a request: an engine with its options, or a sketch."""
     if asked.startswith(ONE_SHOT):
         return "one shot"
     if asked.startswith(FOUND_IN_SWITCHES):

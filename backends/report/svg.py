@@ -27,7 +27,7 @@ from .layout import NODE, MapLayout, half_width, layout, link_paths, node_label
 from .trace_runs import move_name
 
 # Colour scale of use in all drawings: pale grey to dark blue. Its steps differ in lightness, so
-# that they are told apart in print and by colour-blind readers.
+# that they are distinct in print and by colour-blind readers.
 
 _PALE, _DARK = (0xD0, 0xD0, 0xD0), (0x10, 0x46, 0x7C)
 

@@ -63,7 +63,7 @@ class Wanted:
         return tuple(BACKENDS.make(text).name for text in self.formats)
 
     def without(self, protocol: str) -> str | None:
-        """Return the first format whose files cannot say a protocol; None: all can."""
+        """Return the first format whose files cannot express a protocol; None: all can."""
         made: Iterator[Backend] = (BACKENDS.make(text) for text in self.formats)
         return next((one.name for one in made if protocol not in one.protocols), None)
 

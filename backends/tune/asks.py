@@ -76,7 +76,7 @@ class Ask:
             to be quick at, for the objective time.
         sketch: the rules to keep, if any.
         baseline: whether a runtime would find it without us.
-        one_shot: ask for the allgather of all ranks' buffers; each rank sums locally.
+        one_shot: request the allgather of all ranks' buffers; each rank sums locally.
         switches: let switches sum and copy, where the machine has such.
     """
 
@@ -117,7 +117,7 @@ def asks_of_sketches(sketches: Iterable[Named], sizes: Sequence[int]) -> Iterato
 
 
 def sizes_of_sketches(sizes: SizeRange) -> list[int]:
-    """Return the sizes at which sketches are asked, the least first: fewer than those without."""
+    """Return the sizes at which sketches are tried, the least first: fewer than those without."""
     ladder = _ladder(sizes)
     return ladder[1::2] or ladder
 

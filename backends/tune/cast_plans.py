@@ -79,8 +79,8 @@ def cast_timer(schedule: Schedule, model: tuple[str, str], lanes: int) -> CastTi
 
 
 def unsaid(schedules: Iterable[Schedule]) -> str | None:
-    """Return why no plan says any of the schedules with casts; None: one is said, or none has
-    any."""
+    """Return why no plan expresses any of the schedules with casts; None: one does, or none
+    has any."""
     why: str | None = None
     for one in (s for s in schedules if len(s.casts)):
         try:
@@ -177,7 +177,7 @@ def cast_clock(
     stored over links that are not known.
 
     Raises:
-        UserError: no plan can say it.
+        UserError: no plan can express it.
     """
     acts = acts_of(schedule, in_place=False)
     if any(act.kind in PASSING and not act.stores for phase in acts.phases for act in phase):
@@ -258,7 +258,7 @@ class _PhaseMaker:
         if act.kind not in PASSING:
             return 0.0
         passes = [way for way in (act.loads, act.stores) if way]
-        if self.cast_us is None:  # a load asks first, and its request passes the same links
+        if self.cast_us is None:  # a load begins with a request, which passes the same links
             return self._alpha_us(act.loads[-1:] * 2) if act.loads else 0.0
         return sum(max(0.0, self.cast_us - self._alpha_us((way[0], way[-1]))) for way in passes)
 
@@ -340,7 +340,7 @@ def asked_of(topology: Topology, collective: Collective, options: TuneOptions) -
 
 
 def limits_told(plans: Mapping[str, tuple[Schedule, int]]) -> Iterator[str]:
-    """Yield what plans with casts ask for; ``plans``: schedule and lanes by name."""
+    """Yield what plans with casts require; ``plans``: schedule and lanes by name."""
     some = {name: one for name, one in plans.items() if len(one[0].casts)}
     if not some:
         return

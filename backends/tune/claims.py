@@ -65,7 +65,7 @@ class Claims:
 
     @property
     def simulated(self) -> bool:
-        """Return True if times are those of a model, which can be asked again."""
+        """Return True if times are those of a model, which can be queried again."""
         return self.library.timing.get("by") == "simulation"
 
     @cached_property

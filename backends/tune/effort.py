@@ -1,6 +1,6 @@
 """Search parameters of tuning: thresholds, limits, and how much each round tries.
 
-A ratio is of a time to the best known at a size, unless it is said otherwise.
+A ratio is of a time to the best known at a size, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ class TuneEffort:
     """Search parameters of tuning."""
 
     # --- questions to the engines
-    asked_octaves: int = 4  # doublings between two sizes that are asked about
-    # Ranks up to which the frontier in steps and rounds is asked for: each point may be best as a
+    asked_octaves: int = 4  # doublings between two sizes of requests
+    # Ranks up to which the frontier in steps and rounds is requested: each point may be best as a
     # program, which has latencies that a schedule does not model.
     exact_ranks: int = 8
     # Successive parts in a program (iterations of the loop, instances, segments): an order that is
@@ -24,9 +24,9 @@ class TuneEffort:
         1.03  # to the bound, at which a repaired old schedule replaces a new one
     )
     reasons: int = 3  # that are listed if no schedule is found
-    # To the best schedule without a sketch, at the largest size: to ask a sketch at other sizes.
+    # To the best schedule without a sketch, at the largest size: to try a sketch at other sizes.
     sketch_ratio: float = 1.05
-    # Least, of the best schedule without a sketch to the bound, at the largest size: to ask
+    # Least, of the best schedule without a sketch to the bound, at the largest size: to try
     # sketches of the shelf. They are for bandwidth and cannot gain more.
     sketch_room: float = 1.02
     # Of the effort for a question about a small message, whose least latency takes longer than its
@@ -64,7 +64,7 @@ class TuneEffort:
     )
     order_gain: float = 0.98  # to the usual order, in some probe; it must not lose as much in any
     explored_operations: int = 500_000  # that are simulated one by one, for each variant
-    kept_programs: int = 64  # with their clocks, of a process: a race asks for some again
+    kept_programs: int = 64  # with their clocks, of a process: a race needs some again
     kept_large_programs: int = 6
     large_instructions: int = 20_000  # above which a program is large
     finalist_operations: int = 2_000_000  # that are simulated one by one, for each size

@@ -234,7 +234,7 @@ def _odd(
 
 
 def _limits(plans: Sequence[TunedPlan], entries: Sequence[RaceEntry]) -> Iterator[str]:
-    """Yield remarks on what plans ask for in which switches sum or copy."""
+    """Yield remarks on the needs of plans in which switches sum or copy."""
     pairs = zip(plans, entries, strict=True)
     yield from limits_told({p.name: (e.runner.schedule, p.instances) for p, e in pairs})
 

@@ -188,7 +188,7 @@ def _from_the_shelf(
 ) -> dict[Ask, Any]:
     """Return the answers to sketches of the shelf, where the schedules found leave room for them.
 
-    They are asked at the largest size first, and elsewhere if they are good there.
+    They are tried at the largest size first, and elsewhere if they are good there.
     """
     *others, largest = sizes_of_sketches(options.sizes)
     if _reached(

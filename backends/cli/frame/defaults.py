@@ -40,7 +40,7 @@ NEVER = ("--help", "--version")
 
 TYPED_ONLY = ("output", "force", "cache", "cluster", "preload")
 """Options that a file may not set, beside those that name an output: they decide which files are
-written, whom weft trusts, and what is loaded into other programs."""
+written, which sources are trusted, and what is loaded into other programs."""
 
 PROBLEM = ("topology", "group", "collective", "root", "roots")
 """Options that say what a file on the command line says too."""
@@ -272,7 +272,7 @@ def _has_file(of_verb: ArgumentParser, words: Sequence[str]) -> bool:
     if all(action.nargs in ("?", "*") for action in places):
         try:
             read, _ = of_verb.parse_known_args(list(words))
-        except UserError:  # told when the whole line is read
+        except UserError:  # reported when the whole line is read
             return False
         return any(getattr(read, action.dest) for action in places)
     return True

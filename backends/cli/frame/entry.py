@@ -37,7 +37,7 @@ from .parser import build_parser, flags_of, other_verbs, verb_of
 def run(argv: Sequence[str] | None) -> int:
     """Run one command line; never raises, whatever happens."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Known before parsing, because a parse error is reported in the form that was asked for.
+    # Known before parsing, because a parse error is reported in the requested form.
     console = _console(arguments)
     with final(process=argv is None), terminable(), interruptions() as came:
         try:
@@ -86,7 +86,7 @@ def run_verb(args: Namespace, console: Console) -> int:
 
 
 def _console(arguments: list[str]) -> Console:
-    """Return the output settings that a command line asks for."""
+    """Return the output settings that a command line requests."""
     colour = "auto"
     for word, value in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == "--color" or word.startswith("--color="):
@@ -98,7 +98,7 @@ def _console(arguments: list[str]) -> Console:
 
 @contextlib.contextmanager
 def _solver_memory(most: int | None) -> Iterator[None]:
-    """Limit the memory of solver processes, if it was asked for, while a verb runs.
+    """Limit the memory of solver processes, if requested, while a verb runs.
 
     By the environment: processes in which jobs run, and their solvers, inherit it.
     """
@@ -115,7 +115,7 @@ def _solver_memory(most: int | None) -> Iterator[None]:
 
 
 def _teller(console: Console) -> Callable[[PluginWarning], None]:
-    """Return a printer of warnings about plug-ins: each once, with its traceback if ``-v`` asks."""
+    """Return a printer of warnings about plug-ins: each once, with its traceback under ``-v``."""
     told = set()
 
     def tell(warning: PluginWarning) -> None:
@@ -223,7 +223,7 @@ class _NoticeLines(logging.Handler):
 
 @contextmanager
 def notices_to(console: Console) -> Iterator[None]:
-    """Print what the logger ``weft`` is told, above all that loops are being compiled."""
+    """Print the messages to the logger ``weft``, above all that loops are being compiled."""
     logger, lines = logging.getLogger("weft"), _NoticeLines(console)
     before = logger.level
     logger.addHandler(lines)
@@ -266,7 +266,7 @@ def interruptions() -> Iterator[list[int]]:
     """Yield a list that gets the number of SIGINT each time it comes while the block runs.
 
     A package written in C that is interrupted while it is imported may raise ImportError instead
-    of KeyboardInterrupt (NumPy does); the list tells which it was.
+    of KeyboardInterrupt (NumPy does); the list shows which it was.
     """
     came: list[int] = []
     before = signal.getsignal(signal.SIGINT)
@@ -308,7 +308,7 @@ def final(*, process: bool) -> Iterator[None]:
 def leave(code: int) -> None:
     """End the process at once if the interpreter's own exit would not suffice.
 
-    That is so when an engine that was asked to stop is still at work, or after Ctrl-C: Python ends
+    That is so when a cancelled engine is still at work, or after Ctrl-C: Python ends
     by the signal itself if it came while a module was executed (``exec`` remembers it even if it
     was caught).
     """

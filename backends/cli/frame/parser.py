@@ -58,7 +58,7 @@ class Verb(Protocol):
     """Interface of a verb's module."""
 
     def run(self, args: Any, console: Console) -> int:
-        """Do what the flags ask, and return the exit code."""
+        """Do what the flags request, and return the exit code."""
         ...
 
 

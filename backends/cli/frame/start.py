@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         sys.path[:] = module_folders()  # `python -m` and an empty PYTHONPATH mean the working one
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by who started it: no file may get its number
+        if getattr(sys, name) is None:  # closed by the parent process: no file may get its number
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
     stdout = sys.stdout
     if isinstance(stdout, TextIOWrapper) and not stdout.encoding.lower().startswith("utf"):

@@ -85,7 +85,7 @@ def read_topology(text: str) -> Topology:
     """Return a topology by catalogue name, path or ``-``, or that of a library by its folder.
 
     Raises:
-        UnknownName: it has a number of no key of the runtime model, told with its file.
+        UnknownName: a number's key is unknown to the runtime model; the file is named.
     """
     if is_library(text):
         return read(text).topology

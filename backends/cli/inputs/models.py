@@ -24,7 +24,7 @@ def timed_machine(topology: Topology, flags: ModelFlags) -> Topology:
 
 
 def chosen_model(flags: ModelFlags) -> ModelChoice:
-    """Return the model that ``--model`` and ``--timing`` ask for.
+    """Return the model that ``--model`` and ``--timing`` request.
 
     Raises:
         UserError: ``--timing`` without the calibrated model, or not a number of it.

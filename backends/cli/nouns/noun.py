@@ -1,6 +1,6 @@
 """Base class of nouns (kinds of files), and the input file of a verb.
 
-A noun answers what most verbs ask: check, show, simulate, compare. Pages and drawings need heavier
+A noun serves most verbs: check, show, simulate, compare. Pages and drawings need heavier
 tools and stand in modules of their own.
 """
 
@@ -147,7 +147,7 @@ class SimulationSetup:
     """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
 
     ``collective``, ``sizes``: None where a file states none: it has one time, of size 0.
-    ``told``: what ``-v`` tells of the model. ``remark``: a line below the table.
+    ``told``: what ``-v`` reports of the model. ``remark``: a line below the table.
     """
 
     topology: Topology
@@ -217,7 +217,7 @@ class Noun:
         return subject.text.rstrip("\n"), {"text": subject.text}
 
     def details(self, subject: Subject) -> str:
-        """Return what ``weft show -v`` tells beside the text; empty if nothing."""
+        """Return what ``weft show -v`` prints beside the text; empty if nothing."""
         return ""
 
     def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:

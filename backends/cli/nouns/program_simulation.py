@@ -44,7 +44,7 @@ def simulation_of(
 ) -> SimulationSetup:
     """Return the simulation by the runtime's model, on the machine of ``-t``.
 
-    ``held_for``: the verified program of the file, for what flags ask of it.
+    ``held_for``: the verified program of the file, for the requests of flags.
     """
     refuse_flags(args, RULE_FLAGS, "is for schedules; programs have one rule", subject)
     if not args.topology:
@@ -146,7 +146,7 @@ def program_times(
 
 
 def _model(args: SimulateFlags, topology: Topology) -> RuntimeModel:
-    """Return the model that the flags ask for."""
+    """Return the model that the flags request."""
     model = replace(chosen_model(args).on(topology, args.target), name=args.target or "msccl")
     if args.local_bandwidth is not None:
         model = replace(model, local_GBps=args.local_bandwidth)

@@ -139,7 +139,7 @@ def live() -> bool:
 # Fit a verb's text to the width of a terminal: tables by their columns, prose by its words.
 #
 # Verbs write the same text everywhere. On a terminal that is narrower a table has its columns of
-# words wrapped, and where that is not enough it is told in parts that begin with its first column.
+# words wrapped, and where that is not enough printed in parts that begin with its first column.
 
 NARROWEST = 14
 """Letters that a column of words keeps, at least."""

@@ -66,7 +66,7 @@ class LiveLine(ABC):
 
     @property
     def stopped(self) -> bool:
-        """True once the user has asked to stop."""
+        """True once the user has requested a stop."""
         return self._stop.is_set()
 
     def stop(self) -> None:

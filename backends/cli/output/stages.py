@@ -27,7 +27,7 @@ class StageProgress:
     def __call__(self, name: str) -> None:
         """Begin a new stage; of successive counts of one stage, only the first is logged.
 
-        Where no live line is shown, a count is told now and then, so that a log shows progress.
+        Where no live line is shown, a count is reported now and then, so that a log shows progress.
         """
         if _uncounted(name) != _uncounted(self._stage):
             self._console.detail(f"  {self._seconds:6.1f}s  {name}")

@@ -40,7 +40,7 @@ from ..work.calibration import require_machine
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One file: its table (None: a log alone), its log, and what is said of the table's sizes."""
+    """One file: its table (None: a log alone), its log, and verdicts on the table's sizes."""
 
     path: str
     run: NcclTestsRun | None
@@ -204,7 +204,7 @@ def _text(judged: Sequence[_Read], said: RunAnswer | None, found: Sequence[SizeV
 
 
 def _table(one: _Read, *, judges: bool) -> str:
-    """Return a run's times; ``judges``: a library is asked for, so that it is told what ran."""
+    """Return a run's times; ``judges``: a library is given, with verdicts on what ran."""
     assert one.run is not None
     hosts = len(set(one.run.hosts))
     machine = f"{count(len(one.run.hosts), 'GPU')} on {count(hosts, 'host')}"

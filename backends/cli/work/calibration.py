@@ -32,11 +32,11 @@ from ..output.stages import telling
 END = (
     f"at an end of what is fitted (default × or ÷ {FIT.range:g}, or 1): the model misses something"
 )
-"""Remark on a number that the times ask more of."""
+"""Remark on a number that is fitted to an end of its range."""
 
 
 def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
-    """Read the runs, fit, print what was told and what was not, and write machine and page."""
+    """Read the runs, fit, print what was and was not determined, and write machine and page."""
     check_file_output(args, console)
     if args.page is not None:
         check_file(args.page, force=args.force)

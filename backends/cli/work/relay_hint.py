@@ -14,7 +14,7 @@ from ..inputs.inputs import rank_numbers
 from ..inputs.machines import read_topology
 
 LEAST = 1.05
-"""Factor on the bandwidth from which it is said."""
+"""Least factor on the bandwidth that is reported."""
 
 MOST_RANKS = 64
 """GPUs of a machine beyond which it is not looked for: bounds take long."""

@@ -250,7 +250,7 @@ def _at(where: str, parse: Callable[[str], T], text: str) -> T:
         raise
 
 
-# --- what they ask --------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
 def questions_of(plan: SweepPlan, console: Console) -> list[SweepQuestion]:

@@ -1,4 +1,4 @@
-"""Channels and thread blocks that an author asks for, held against what a block can be.
+"""Channels and thread blocks that an author requests, held against what a block can be.
 
 A thread block has one send peer, one receive peer and one channel; a connection has one block at
 each end. A message with a block but no channel goes by channel 0. Instances repeat the wishes on
@@ -35,7 +35,7 @@ class HintedEnds:
 
 
 def hinted_ends(m: Messages, connection: Ints, first: Ints) -> HintedEnds:
-    """Return the blocks that authors ask for; ``first`` is a message of each connection.
+    """Return the blocks that authors request; ``first`` is a message of each connection.
 
     Raises:
         UserError: a block with two peers on one side or two channels, a connection in two blocks.

@@ -112,7 +112,7 @@ MOST_GRAINS = 20_000_000
 
 
 def same_question(one: Collective, other: Collective) -> bool:
-    """Test whether two collectives ask for the same, whatever their names and cuts into chunks."""
+    """Test whether two collectives request the same, whatever their names and cuts into chunks."""
     told = [(c.kind, c.ranks, c.roots) for c in (one, other)]
     if told[0] != told[1] or one.kind is not Kind.CUSTOM:
         return told[0] == told[1]

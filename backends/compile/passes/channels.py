@@ -37,7 +37,7 @@ from ..analyses.hints import wanted_channels
 from .aggregate import runs
 
 MOST = 16
-"""Thread blocks that a rank may get for one instance without being asked for them."""
+"""Thread blocks that a rank may get for one instance without a request."""
 
 
 class Spread(StrEnum):

@@ -13,7 +13,7 @@ the fused instruction can stand in the place of one of the two: of the send, if 
 and all that waits for the receive comes after the send in the linear order of ``order.py``; or of
 the receive, if the block sends nothing in between and all that the send waits for comes before the
 receive. Either way every edge still goes upwards, so no deadlock is made. A send that moves ahead
-no longer tells its receiver of what was before it; so that is done only in programs whose ranks
+no longer signals to its receiver what was before it; so that is done only in programs whose ranks
 order all their accesses by their own waits, as ``weave`` writes them.
 
 Receives are taken in the linear order. Where what one brought is sent on more than once, the send
@@ -140,7 +140,7 @@ class _Fusion:
         self.order, self.code, self.position = order, order.code, position
         self.into = np.full(len(position), ABSENT)  # receive -> its send
         self.place = np.arange(len(position))  # of a send that took its receive's place: that
-        self.more: list[tuple[int, int]] = []  # further waits: who, for what
+        self.more: list[tuple[int, int]] = []  # further waits: instruction, awaited
 
     def neighbours(self, recv: Ints, send: Ints) -> Bools:
         """Fuse all pairs of neighbours whose receive can wait for its send; which were fused.

@@ -13,8 +13,8 @@ A wait that the clock of the block, or of another wait, covers already says noth
 wait of an instruction on, a step that does nothing at the other. Two moves save them. Both only add
 order, and only upwards in the linear order of ``order.py``, which excludes deadlocks, and no path
 grows longer in instructions. In time it may: instructions that move different amounts of data wait
-for each other then (a torus reduce_scatter took half as long again). So they are for those who run
-out of steps, ``sync{move=true}``:
+for each other then (a torus reduce_scatter took half as long again). So they are for programs that
+run out of steps, ``sync{move=true}``:
 
 *A later flag suffices*::
 
@@ -247,7 +247,7 @@ def _fenced(program: Program, late: Bools) -> Program:
 # what was between the sums can depend on none of them but through the last.
 #
 # Every wait but one is a step that does nothing, so a run takes more steps than it did: the pass is
-# left out unless it is asked for.
+# left out unless requested.
 
 
 @dataclass(frozen=True, slots=True)

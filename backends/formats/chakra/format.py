@@ -369,7 +369,7 @@ MEMORY = '{"memory-type": "NO_MEMORY_EXPANSION"}\n'
 
 
 def network_of(machine: Topology) -> str | None:
-    """Return the kind of network that a machine is; None: one that ASTRA-sim cannot be told of.
+    """Return the kind of network that a machine is; None: one that ASTRA-sim cannot express.
 
     A ring of at least four ranks, all pairs, or one switch, each with equal links both ways.
     """

@@ -289,7 +289,7 @@ def read_goal(text: str, where: str) -> MessageGraph:
 
 
 def _statements(text: str, where: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the number of a line, the word of a head or a closing brace, and what is said: the
+    """Yield the number of a line, the word of a head or a closing brace, and its contents: the
     number of the head, or (with no word) a statement or a comment to the end of the line."""
     inside = False
     for number, line in enumerate(text.split("\n"), 1):
@@ -425,7 +425,7 @@ def _about(text: str, where: str) -> tuple[int, dict[str, Any] | None]:
 #
 # A message of b bytes holds the sender's NIC for (b - 1) · G and arrives L later; receivers' NICs
 # are never busy. One L and one G are for all messages (spcl/atlahs 8837294; with o = g = O = 0), so
-# that a message on a slower route is said with more bytes: b · G(route) ÷ G. The version of
+# that a message on a slower route is written with more bytes: b · G(route) ÷ G. The version of
 # spcl/LogGOPSim holds the receiver too, one port of a rank at a time.
 
 PS, FS = 10**6, 10**9

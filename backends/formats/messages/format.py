@@ -194,7 +194,7 @@ class MessageFormat(Format, ABC):
         return PlannedGraph(replace(graph, name=request.name or graph.name))
 
     def _pieces(self, request: Request, message_bytes: int) -> int:
-        """Return the pieces of every chunk: those asked for, or the schedule's segments."""
+        """Return the pieces of every chunk: those requested, or the schedule's segments."""
         noun: Schedule = request.noun
         if request.segments > 1 or noun.segments == 1:
             return request.segments
@@ -207,7 +207,7 @@ class MessageFormat(Format, ABC):
         return max(1, message_bytes * grains // (c.message_chunks * self.min_message_bytes))
 
     def sizes_of(self, request: Request) -> tuple[int, ...]:
-        """Return the message sizes to write files for: those asked for, or the schedule's.
+        """Return the message sizes to write files for: those requested, or the schedule's.
 
         Raises:
             UserError: there are none.

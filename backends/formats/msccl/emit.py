@@ -146,7 +146,7 @@ def _sizes(program: Program) -> tuple[Ints, Ints, Ints]:
 
 
 def _require_sizes(program: Program, target: Target) -> None:
-    """Check what the columns of a program tell of its ranks' sizes.
+    """Check what the columns of a program show of its ranks' sizes.
 
     Raises:
         UserError: a rank is too large.

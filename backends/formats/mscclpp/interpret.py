@@ -57,7 +57,7 @@ def collective_of(plan: ExecutionPlan, roots: Sequence[int] = ()) -> Collective:
     from others. That of a reduce or gather is the only one that gives nothing.
 
     Raises:
-        UserError: a name with no fixed meaning, a root that cannot be told, or a number of chunks
+        UserError: a name with no fixed meaning, an ambiguous root, or a number of chunks
             that does not fit.
     """
     kind = _NAMES.get(plan.collective.lower())
@@ -101,7 +101,7 @@ def _flow(plan: ExecutionPlan) -> Iterator[tuple[int, int]]:
 def _through_switches(
     gpu: GpuPlan, block: ThreadBlock, op: Operation, rank: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield who gives data to whom by an operation on switches, itself left out."""
+    """Yield (source, target) ranks of an operation's data through switches, itself left out."""
     known, groups = block.channel_ids(Channel.SWITCH), gpu.groups()
 
     def members(side: Sequence[Operand]) -> Iterator[int]:

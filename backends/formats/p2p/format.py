@@ -126,7 +126,7 @@ class ScriptFile(Format):
         """Return the script of something to compile.
 
         Raises:
-            UserError: a program that was written for separate buffers is asked for in place.
+            UserError: a program that was written for separate buffers is requested in place.
         """
         from .compile import compile_script
 

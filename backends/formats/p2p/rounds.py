@@ -33,7 +33,7 @@ from .model import ChunkRange, LocalOperation, Message, Round, Script
 from .room import packed
 
 MOST_LINES = 2_000_000
-"""Messages and sums of a script; a file with more is not read by anybody."""
+"""Messages and sums of a script; a file with more is never read."""
 
 TARGET: Target = P2P
 """Target that the flow is compiled for."""

@@ -49,7 +49,7 @@ def cast_file(
 
     Raises:
         CheckFailed: a checker rejects the plan.
-        UserError: no file can say it, or the hardware cannot do it.
+        UserError: no file can express it, or the hardware cannot do it.
     """
     schedule: Schedule = request.noun
     refuse_gpus(schedule.topology.timing.family, 0, request.where or "--to")

@@ -2,7 +2,7 @@
 
 A message's time between two ranks is start and α in one number. A ring of k ranks makes 2(k - 1)
 steps after one start, so rings of several lengths part the two. A large message over two ranks
-tells what programs reach of a link's bandwidth; over one channel, what a thread block sends.
+shows what programs reach of a link's bandwidth; over one channel, what a thread block sends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPEATS = 5
 """Rounds over all calls; the median counts, as neighbours in time are disturbed together."""
 
 LARGE = 64 << 20
-"""Bytes of the message of which bandwidth is told."""
+"""Bytes of the message whose bandwidth is reported."""
 
 LARGE_REPEATS = 2
 """Rounds over the calls of that."""
@@ -67,7 +67,7 @@ class WireCaller:
 
     Attributes:
         protocols: of the runtime.
-        one_channel: it can be told to use one channel.
+        one_channel: it can be set to use one channel.
     """
 
     protocols: Sequence[str] = (PLAIN,)

@@ -61,7 +61,7 @@ def topology_of(name: str, found: Findings, family: str = "") -> Topology:
 
 
 def numbers_of_calls(found: Findings, family: str) -> CallNumbers:
-    """Return the numbers of the runtime model that the times of calls tell; none without calls.
+    """Return the numbers of the runtime model that times of calls determine; none without these.
 
     Raises:
         UnknownName: no such family.
@@ -148,7 +148,7 @@ BOUND = 0.9
 """Share of all channels' bandwidth from which on one channel alone is bound by the link."""
 
 LOOSE = 0.25
-"""Relative distance of a time from its line above which the line tells no number."""
+"""Relative distance of a time from its line above which the line determines no number."""
 
 
 NEGLIGIBLE = 0.02
@@ -157,7 +157,7 @@ NEGLIGIBLE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class CallNumber:
-    """A number that calls tell.
+    """A number that calls determine.
 
     ``worst``: how far its times are from their line at most, relative; None: not checked.
     ``of``: the times, in words.
@@ -182,7 +182,7 @@ class CallNumber:
 
 @dataclass(frozen=True, slots=True)
 class CallNumbers:
-    """Numbers that calls tell, and remarks on those that they do not."""
+    """Numbers that calls determine, and remarks on those that they do not."""
 
     told: tuple[CallNumber, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -315,7 +315,7 @@ def _line_of(
     steps: Sequence[int], times: Sequence[CallTime]
 ) -> tuple[float, float, float | None, str]:
     """Return the line with least relative errors: its first time, its slope, the relative distance
-    of the worst time (None of two), and why it tells nothing, or an empty text."""
+    of the worst time (None of two), and why it determines nothing, or an empty text."""
     x, y = np.array(steps, float), np.array([one.us for one in times], float)
     rows = np.stack([1 / y, x / y], axis=1)
     first, slope = map(float, np.linalg.lstsq(rows, np.ones(len(y)), rcond=None)[0])

@@ -68,7 +68,7 @@ class AlphaBeta:
 
 @dataclass(frozen=True, slots=True)
 class LinkClass:
-    """Directions that could not be told apart, and the one line of them all."""
+    """Directions that could not be distinguished, and the one line of them all."""
 
     flows: tuple[Flow, ...]
     line: AlphaBeta
@@ -123,14 +123,14 @@ class Findings:
 
     Attributes:
         classes: every direction is in one of them.
-        groups: near ranks, each in order; one if none are told apart.
+        groups: near ranks, each in order; one if none are distinguished.
         shared: bandwidths of several flows.
         noise: the relative spread of a time from sweep to sweep.
         sweeps: over pairs, and over what they share.
         overhead: µs that the whole machine spends on a message when all ranks send at once, and
             that :attr:`shared` bandwidths do not explain; 0 where they hardly disturb each other.
         sum_rate: bytes per µs that a rank sums by itself, None if not measured.
-        remarks: what could not be told apart, and what the model leaves out, in words.
+        remarks: what could not be distinguished, and what the model leaves out, in words.
         calls: times of whole calls.
     """
 

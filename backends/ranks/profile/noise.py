@@ -20,7 +20,7 @@ ALIKE = 0.15
 """A relative difference that does not matter."""
 
 CHANCE = 1e-4
-"""The probability with which noise alone may tell things apart."""
+"""The probability with which noise alone may distinguish things."""
 
 MAD = 1.4826
 """Standard deviation of a normal distribution, in median absolute deviations."""
@@ -48,7 +48,7 @@ class Known:
     def above(self, log: float, sweeps: int) -> bool:
         """Return True if the value is significantly larger than ``log``."""
         # Of scipy.special: every rank would load scipy.stats, which takes longer than most of its
-        # questions do, and asks each of them a hundred times as slowly.
+        # tests do, and is a hundred times as slow in each.
         quantile = float(stdtrit(max(2, sweeps - 1), 1 - CHANCE * 10))  # of Student's t
         return bool(self.log - log > quantile * self.error)
 

@@ -107,7 +107,7 @@ class Probe:
         return own * best * 1e6
 
     def _meet(self, wire: Wire, inside: Sequence[int]) -> None:
-        """Wait for these ranks: all tell the first, which tells all."""
+        """Wait for these ranks: all signal the first, which signals all."""
         first, *others = inside
         if not others:  # torch refuses to exchange nothing
             return
@@ -161,7 +161,7 @@ class Probe:
         return own + np.sum(others, axis=0) if others else own
 
     def share(self, thing: Any = None) -> Any:
-        """Rank 0's, for everybody; of JSON."""
+        """Rank 0's value, for every rank; of JSON."""
         size = np.zeros(1)
         if self.rank:
             head = self._raw(size)

@@ -26,7 +26,7 @@ ALPHA_SHARE = 0.05
 FIRST_LARGE = 1 << 18
 
 CROWDS = 15
-"""Times that all ranks are asked for small messages at once."""
+"""Number of times that all ranks send small messages at once."""
 
 CROWDED = 3.0
 """Slow-down of small messages when all ranks send above which they delay each other."""
@@ -146,7 +146,7 @@ LOSS_SCALE = 0.1
 """Relative errors above this are outliers, and count by their size, not its square."""
 
 CERTAIN = 2.0
-"""A β of fewer standard errors cannot be told from 0."""
+"""A β of fewer standard errors cannot be distinguished from 0."""
 
 
 def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tuple[LinkClass, ...]:
@@ -177,7 +177,7 @@ def line_of(sizes: Ints, us: Floats) -> AlphaBeta:
     """Return the line of echoes that take ``us``.
 
     An echo takes there and back: ``α + β·bytes`` one way, and an answer of one byte the other.
-    The two ways' α cannot be told apart without a common clock, so each is half their sum.
+    The two ways' α cannot be distinguished without a common clock, so each is half their sum.
     """
     least, most = sizes.argmin(), sizes.argmax()
     slope = (us[most] - us[least]) / max(1.0, float(sizes[most] - sizes[least]))
@@ -208,7 +208,7 @@ def line_of(sizes: Ints, us: Floats) -> AlphaBeta:
 # --- groups of near ranks -------------------------------------------------------------------------
 # As PLink finds them: Kandemir et al.'s trees from measured distances. The distance of two ranks is
 # what small and large messages between them take, by the lines of their classes; so distances that
-# were not told apart are equal. Average linkage makes a tree of it; where merging suddenly costs
+# were not distinguished are equal. Average linkage makes a tree of it; where merging suddenly costs
 # much more than before, the tree is cut.
 
 

@@ -91,7 +91,7 @@ class Acts:
 
 
 def acts_of(schedule: Schedule, in_place: bool) -> Acts:
-    """Return the acts of a schedule that a plan can say.
+    """Return the acts of a schedule that a plan can express.
 
     Raises:
         UserError: a chunk is read and overwritten in one step.

@@ -30,7 +30,7 @@ def cast_artefact(
 
     Raises:
         CheckFailed: the checker rejects the plan.
-        UserError: no plan can say it, or the hardware cannot do it.
+        UserError: no plan can express it, or the hardware cannot do it.
     """
     refuse_hardware(asked, request.where or "--to")
     plan = requested_plan(request, schedule, nodes, asked.dtype, asked.op)
@@ -45,7 +45,7 @@ def requested_plan(
     """Return the plan of a schedule with casts as a request wants it, not yet proved.
 
     Raises:
-        UserError: no plan can say it.
+        UserError: no plan can express it.
     """
     c = schedule.collective
     words = [schedule.topology.name, str(c.kind)]

@@ -1,4 +1,4 @@
-"""Signals between the acts of GPUs: who must know what of whom, and no signal more.
+"""Minimal set of signals between GPUs that enforces the order of their acts.
 
 Every GPU knows of every other up to which phase it has finished (its *clock*: −2 nothing, −1 its
 launch has begun). An act needs to know that all earlier acts on its chunks have ended, and that
@@ -8,7 +8,7 @@ touches its memory any more.
 
 Two acts end late. What a GPU stores through a switch comes back to its own memory when a release
 has waited for it: a signal to any GPU through a memory channel. A put through a port is read by
-the network, and the GPU that it goes to tells when it has arrived.
+the network, and the GPU that it goes to signals when it has arrived.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _LaneClocks:
         return min(same, key=lambda r: abs(r - rank))
 
     def tell(self, phase: int) -> tuple[SentSignal, ...]:
-        """Send what was asked for; everybody sends before it waits."""
+        """Send what was requested; every GPU sends before it waits."""
         before = [list(row) for row in self.clock]
         for (source, target), data in self.asked.items():
             mine, theirs = self.clock[target], before[source]
@@ -143,7 +143,7 @@ class _PhaseOrder:
             c.touched[cell].append(_TouchedCell(act.rank, number, writes, switch))
 
     def _arrivals(self) -> None:
-        """Those who get what was posted are told at once; what they know then ends the reading."""
+        """Signal at once to receivers of posted data; what they know then ends the reading."""
         c, number = self.clocks, len(self.phases)
         if not c.posted:
             return
@@ -157,7 +157,7 @@ class _PhaseOrder:
         self.phases.append(ActPhase(c.tell(number), ()))
 
     def _end(self) -> None:
-        """Everybody learns that what others did in its memory is over."""
+        """Signal to every GPU that the accesses of others to its memory are over."""
         self._arrivals()
         c, number = self.clocks, len(self.phases)
         for (rank, _, _), touches in c.touched.items():

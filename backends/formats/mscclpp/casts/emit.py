@@ -67,7 +67,7 @@ def cast_plan(
     side (0: as many as fill the switch). ``dtype``, ``op``: what the switches must sum.
 
     Raises:
-        UserError: no plan can say it, in words.
+        UserError: no plan can express it, in words.
     """
     refuse_schedule(schedule, nodes, dtype, op)
     lanes = lanes or usual_lanes(schedule)

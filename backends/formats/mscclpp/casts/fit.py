@@ -16,7 +16,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 DTYPES = ("float16", "bfloat16", "float32", "int32", "uint32")
-"""Types that the executor sums in a switch; fp8 asks for sm_100a, and no plan launches it."""
+"""Types that the executor sums in a switch; fp8 needs sm_100a, and no plan launches it."""
 
 LEAST_SM = 90
 """Before it the operations on switches compile to nothing."""

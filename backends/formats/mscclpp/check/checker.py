@@ -386,7 +386,7 @@ def _together(
         yield from _rank(plan, graph, rank, mine, ended)
 
 
-# --- who has begun --------------------------------------------------------------------------------
+# --- ranks that have begun ------------------------------------------------------------------------
 
 
 def _begun(graph: PlanGraph, far: list[Access]) -> dict[int, int]:
@@ -533,7 +533,7 @@ def _conflict(
     if not a.writes and not b.writes:
         return None
     if a.place.packets and not any(one.late and not one.writes for one in (a, b)):
-        return None  # flags order packets and their readers, but not who copies packets as data
+        return None  # flags order packets and their readers, not copies of packets as data
     if a.by == b.by and same and not a.late:
         return None  # a thread reads an element before it writes that element
     if ended[b.start] >> x & 1 or ended[a.start] >> y & 1:

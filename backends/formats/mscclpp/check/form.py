@@ -119,7 +119,7 @@ OLD_GPUS = "operations on switches do nothing before sm_90: a wrong result, and 
 
 
 def form(plan: ExecutionPlan, units: Sequence[int], longest: int = MAX_OPS) -> Iterator[Finding]:
-    """Everything that can be told without following the plan; see :func:`.check_plan`."""
+    """Everything that can be found without following the plan; see :func:`.check_plan`."""
     yield from _head(plan)
     yield from switch_groups(plan)
     for rank, gpu in enumerate(plan.gpus):

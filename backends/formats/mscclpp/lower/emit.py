@@ -394,7 +394,7 @@ class _BlockState:
         return k >= 0 and self.emitter.landing.ready[k]
 
     def opening(self) -> Sequence[OperationGroup]:
-        """Tell the sender that this launch has begun."""
+        """Signal to the sender that this launch has begun."""
         end = self.ends[1]
         return [OperationGroup((end.tell_ready(),))] if end and self._ready(1) else []
 

@@ -2,10 +2,10 @@
 
 A ``put`` goes wherever the sender says, whenever the sender is ready. It may go straight to where
 the receiver wants the data only if everything that touched that place before is known to be over
-when the put begins: because the launch has begun (the ready handshake tells), or because of
+when the put begins: because the launch has begun (the ready handshake shows it), or because of
 earlier messages. Otherwise it lands in scratch of its own, and the receiver takes it from there.
-The same holds for the source of a put through a port channel, which is read some time later: who
-overwrites it must know that the message has arrived, or it is sent from a copy.
+The same holds for the source of a put through a port channel, which is read some time later: an
+overwriting block must know that the message has arrived, or it is sent from a copy.
 
 Under LL every message is packets in scratch of its own, written once per launch: stale packets
 carry an older launch's number, and two halves of scratch alternate.
@@ -44,7 +44,7 @@ class Landing:
         stage: the messages that are sent from a copy, and where in the sender's scratch.
         temp: blocks (rank, block) that need scratch for a sum, and where.
         guarded: instructions whose operand is only ready once their own packets have come.
-        ready: per connection, whether the sender must hear that the receiver's launch has begun.
+        ready: per connection, whether the sender must know that the receiver's launch has begun.
         scratch: chunks of scratch per rank.
     """
 

@@ -51,7 +51,7 @@ class End:
     id: int
 
     def signal(self) -> Operation:
-        """Tell the peer, with everything written before."""
+        """Signal to the peer, with everything written before."""
         return Operation(PlanOp.SIGNAL, self.channel, (self.id,))
 
     def wait(self) -> Operation:
@@ -59,7 +59,7 @@ class End:
         return Operation(PlanOp.WAIT, self.channel, (self.id,))
 
     def tell_ready(self) -> Operation:
-        """Tell the peer that this launch has begun."""
+        """Signal to the peer that this launch has begun."""
         return Operation(PlanOp.RELAXED_SIGNAL, self.channel, (self.id,))
 
     def wait_ready(self) -> Operation:
@@ -199,7 +199,7 @@ class Lowering:
         result = self._dst if keeps else self._own(self._temporary())
         if self.guarded:
             # The operand may still be in the making when the sum would read it: only the
-            # packets tell. They are taken first.
+            # packets show it. They are taken first.
             spare = self._own(self._temporary())
             yield Operation(PlanOp.UNPACK, src=(landed,), dst=(spare,))
             yield Operation(PlanOp.REDUCE, src=(self._src, spare), dst=(result,))

@@ -210,7 +210,7 @@ UNLIMITED = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A plan; sizes in bytes. ``remarks`` tell what a reader noticed and the loader ignores."""
+    """A plan; sizes in bytes. ``remarks`` list what a reader noticed and the loader ignores."""
 
     name: str
     collective: str

@@ -70,7 +70,7 @@ class Travelling:
 
 @dataclass(eq=False)
 class WeakMemory:
-    """All words of all GPUs, who wrote and read each, and the clocks of all threads.
+    """All words of all GPUs, the writers and readers of each, and the clocks of all threads.
 
     ``owner``: per word, the rank whose memory it is in; -1: constants. ``blocks``: of all ranks.
     ``report``: raise :class:`MemoryRace` at a race; else let it have its effect. ``across``: ranks
