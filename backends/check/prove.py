@@ -155,7 +155,7 @@ def _weak(claim: Claim, graph: Graph, edges: EdgeLevels, in_place: bool) -> list
 
 
 def _result(claim: Claim, graph: Graph, edges: EdgeLevels, in_place: bool) -> list[Finding]:
-    """Return what is wrong with the result for the collective that it fits best."""
+    """Return the faults of the result for the collective that it fits best."""
     touched = accesses(graph, edges.order, claim.buffers, in_place)
     best: list[Finding] = []
     for k, collective in enumerate(claim.collectives):

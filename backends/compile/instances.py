@@ -163,7 +163,7 @@ class ProgramTimer:
         return self.start_us(program) + max(0.0, float(alpha)) + us / float(reach)
 
     def schedule_us(self, schedule: Schedule | None) -> float | None:
-        """Return the time of a schedule in µs; None where there is none, or it is too large."""
+        """Return the time of a schedule in µs; None without a schedule, or for a large one."""
         if schedule is None or len(schedule) * schedule.segments > MOST_SERVED:
             return None
         return simulate(schedule, self.message_bytes).time_us
@@ -176,7 +176,7 @@ def clock_for(
     sizes: SizeRange | None,
     model: ModelChoice = USUAL_CHOICE,
 ) -> ProgramTimer | str:
-    """Return the clock for what is compiled; in words what is missing, where there is none."""
+    """Return the clock for what is compiled; without a clock, the missing part in words."""
     schedule, topology = source.schedule, source.topology
     if isinstance(source.noun, Program):
         sizes = sizes or source.sizes or USUAL_SIZES

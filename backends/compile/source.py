@@ -152,7 +152,7 @@ class Emitter(Protocol):
         ...
 
     def timed_runtime(self, target: str) -> str | None:
-        """Return the runtime whose model times its programs; None: there is none."""
+        """Return the runtime whose model times its programs; None: without one."""
         ...
 
     def files(self, text: str, where: str, prefix: str = "") -> dict[str, bytes]:
@@ -167,7 +167,7 @@ class CompileSource:
 
     ``schedule``: what was given, where it is one.
     ``remarks``: what became of a schedule that the format cannot express as it is.
-    ``noun``: what is compiled, for formats that have no use for thread blocks.
+    ``noun``: what is compiled, for formats without thread blocks.
     """
 
     compile: Callable[[CompileOptions], Program]

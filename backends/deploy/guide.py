@@ -106,7 +106,7 @@ def guide(
     preload: str | None = None,
     launcher: str = "mpirun",
 ) -> Guide:
-    """Return what to do with a library that all hosts see in a folder.
+    """Return the guide to a library that all hosts see in a folder.
 
     ``loader``: the runtime, if not the usual one; ``preload``: where its library lies;
     ``launcher``: that of the tests.
@@ -365,7 +365,7 @@ def _runtimes(found: Guide, width: int) -> str:
 
 
 def _wrapped(lines: Sequence[str], width: int) -> list[str]:
-    """Return prose for a terminal; as it is where there is none."""
+    """Return prose for a terminal; as it is without one."""
     if not width:
         return list(lines)
     found = []

@@ -279,7 +279,7 @@ class BufferMemory:
 
 
 def _columns(machine: Control, place: BufferLayout) -> tuple[Ints, ...]:
-    """Return what each operation reads and writes, as :func:`.kernel.replay` takes it."""
+    """Return the reads and writes of each operation, as :func:`.kernel.replay` takes it."""
     code, o, shape = machine.code, machine.operations, machine.shape
     t = o.transfer
     rank = code.block_rank[o.block]

@@ -139,7 +139,7 @@ def number_type(name: str) -> np.dtype[Any]:
     """Return the number type of a name.
 
     Raises:
-        UserError: there is none.
+        UserError: unknown number type.
     """
     try:
         dtype = np.dtype(name)

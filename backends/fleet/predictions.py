@@ -61,7 +61,7 @@ class Predictions:
             return None
 
     def of(self, run: NcclTestsRun, settings: NcclSettings = ANY) -> Predict:
-        """Return what is predicted of a run's sizes; ``settings``: what NCCL may take."""
+        """Return the predictions for a run's sizes; ``settings``: what NCCL may take."""
         kind, t = run.kind, self._topology
         own: tuple[TimedOption, ...] = ()
         if kind is not None and t is not None:
@@ -95,7 +95,7 @@ class Predictions:
                         yield tuned, plan, one
 
     def _file(self, kind: Kind, size: int, in_place: bool) -> str:
-        """Return the file for a message; empty if there is none."""
+        """Return the file for a message; empty without one."""
         for tuned, plan, one in self._artefacts():
             fits = tuned.collective.kind is kind and one.in_place == in_place
             if fits and plan.low <= size <= plan.high:

@@ -325,7 +325,7 @@ class Format:
                 )
 
     def timed_runtime(self, target: str) -> str | None:
-        """Return the runtime whose model times programs of this format; None: there is none."""
+        """Return the runtime whose model times programs of this format; None: without one."""
         return None
 
     def sizes_remark(self, program: Program, chunks: int) -> str:

@@ -245,7 +245,7 @@ Touched = tuple[Ints, Ints, Ints]
 
 
 def touched(code: Code, o: ControlOperations) -> tuple[Touched, Touched, Touched]:
-    """Return what operations read, what sums read besides, and what operations write."""
+    """Return the reads of operations, the further reads of sums, and the writes of operations."""
     t = o.transfer
     src, dst = (np.flatnonzero(does[code.op[t]]) for does in (READS_SRC, WRITES_DST))
     number = np.diff(code.more_start)[t]

@@ -37,7 +37,7 @@ def kernels() -> tuple[str, ...]:
 
 
 def missing() -> tuple[int, int]:
-    """Return how many kernels have no machine code on the disk, and how many there are."""
+    """Return how many kernels lack machine code on the disk, and how many exist."""
     load_numba()
     from numba.core.registry import cpu_target
 

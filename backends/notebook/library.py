@@ -122,7 +122,7 @@ def _wanted(
     machine: Topology,
     asked: Sequence[Collective],
 ) -> Wanted:
-    """Return what files are wanted; the runtime is by default built for the machine's GPUs."""
+    """Return the wanted files; the runtime is by default built for the machine's GPUs."""
     if formats is None:
         formats = [XML if target else machine_loader(machine).format]
     wanted = Wanted(require_formats(formats), target or machine_target(machine))

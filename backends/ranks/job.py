@@ -55,7 +55,7 @@ class Recording:
         """Return the first call of a size, or the one of the largest message.
 
         Raises:
-            UserError: there is none of that size.
+            UserError: no call is of that size.
         """
         if size is None:
             return max(self.calls, key=lambda call: call.bytes)
@@ -317,7 +317,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """Report of one rank: a :class:`Done` for each case, None where it had no part."""
+    """Report of one rank: a :class:`Done` for each case, None where it did not take part."""
 
     rank: int
     done: tuple[Done | None, ...] = ()

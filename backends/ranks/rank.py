@@ -101,11 +101,11 @@ class World:
         raise NotImplementedError
 
     def gather(self, thing: Any) -> list[Any] | None:
-        """Return what every rank gives, on rank 0; None on the others."""
+        """Return the values of every rank, on rank 0; None on the others."""
         raise NotImplementedError
 
     def spread(self, thing: Any) -> Any:
-        """Return what rank 0 gives."""
+        """Return the value of rank 0."""
         raise NotImplementedError
 
     def abort(self) -> None:

@@ -33,7 +33,7 @@ def assumed_text(model: RuntimeModel, protocol: str = "") -> str:
 
 
 def start_remark(model: RuntimeModel, protocol: Protocol) -> str:
-    """Return in words how much of every time is the start of a call; empty where there is none."""
+    """Return in words how much of every time is the start of a call; empty without one."""
     start = model.protocol(protocol).start_us
     if not start:
         return ""
@@ -77,7 +77,7 @@ def assumed_numbers(model: RuntimeModel, protocols: Collection[Protocol]) -> lis
 
 
 def assumed_words(model: RuntimeModel, protocols: Collection[Protocol]) -> str:
-    """Return the assumed numbers in a line; empty where there are none."""
+    """Return the assumed numbers in a line; empty without any."""
     shown = [f"{x.key} {float(x.value):g}" for x in assumed_numbers(model, protocols)]
     return f"{', '.join(shown)}; --timing KEY=NUMBER replaces one" if shown else ""
 

@@ -61,7 +61,7 @@ class ReachedRates:
 
 def switches_json(topology: Topology, collective: Collective) -> dict[str, Any]:
     """Return the entry ``switches`` of the command line: what switches that compute bring, and with
-    which rates; nothing where there are none."""
+    which rates; empty without any."""
     gain, rates = switch_gain(topology, collective), reached_rates(topology, collective)
     if gain is None:
         return {}
@@ -69,7 +69,7 @@ def switches_json(topology: Topology, collective: Collective) -> dict[str, Any]:
 
 
 def reached_rates(topology: Topology, collective: Collective) -> ReachedRates | None:
-    """Return what to expect; None where it is not known: of one box, and allreduce, alone."""
+    """Return the expected rate; None where it is not known: of one box, and allreduce, alone."""
     media = set(link_media(topology))
     gain = switch_gain(topology, collective)
     if gain is None or collective.kind is not Kind.ALLREDUCE or len(media) != 1:

@@ -29,7 +29,7 @@ def times(sizes: Iterable[int], time: Callable[[int], float], start_us: float = 
 
 
 def _without(starts: Mapping[str, float], times: Mapping[str, Value]) -> Sheets:
-    """Return the sheet of times without their starts; none where they have no start."""
+    """Return the sheet of times without their starts; none where they lack a start."""
     if not any(starts.values()):
         return {}
     return {RUN_TIMES: {k: us - starts[k] for k, us in times.items() if isinstance(us, float)}}

@@ -243,7 +243,7 @@ def _slots(s: Schedule) -> str:
 
 
 def _casts(s: Schedule) -> str:
-    """Return what switches sum and copy, each way once, with how many chunks go that way."""
+    """Return the sums and copies of switches, each way once, with the chunks that go that way."""
     ways: dict[Cast, int] = {}
     for one in s.casts:
         way = replace(one, chunk=0)

@@ -144,7 +144,7 @@ def _read(path: Path, key: str) -> dict[str, Any]:
     """Return the answer in a file.
 
     Raises:
-        BadFile: there is none, or it is damaged.
+        BadFile: it is missing or damaged.
         KeyError, TypeError, ValueError: likewise.
     """
     data = parse_json(read_text(path), str(path))
@@ -157,7 +157,7 @@ def _read(path: Path, key: str) -> dict[str, Any]:
 
 
 def entries(folder: Path) -> Iterator[CacheEntry]:
-    """Yield every answer in a cache's folder; damaged ones have no fingerprint."""
+    """Yield every answer in a cache's folder; damaged ones lack a fingerprint."""
     for path in sorted((folder / "results").glob("??/*.json")):
         try:
             data = parse_json(read_text(path), str(path))

@@ -52,7 +52,7 @@ class SweepResult:
     Attributes:
         rows: one per question, in their order. seconds: of those that ran now, by key.
         ran: jobs that ended now. cached: answers from the cache. kept: from the folder.
-        pending: jobs that have no answer because the sweep was stopped.
+        pending: jobs without an answer because the sweep was stopped.
     """
 
     rows: tuple[dict[str, Any], ...]

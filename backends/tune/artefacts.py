@@ -105,7 +105,7 @@ def make(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     ``given``: ``schedule``, ``variant``, ``ranges`` (``name``, ``low`` and ``high`` of each plan),
     ``wanted``, ``seed``. Returns for each range ``files`` (text by path), ``artefacts``, and
-    ``chunks`` of the message in MSCCL XML (0: there is none).
+    ``chunks`` of the message in MSCCL XML (0: without one).
 
     Raises:
         CheckFailed: a checker rejects something on the way.

@@ -224,7 +224,7 @@ class _PhaseMaker:
         )
 
     def phase(self, one: ActPhase) -> _TimedPhase:
-        """Return what a phase takes."""
+        """Return the times and queues of a phase."""
         fixed = max(map(self._signal_us, one.signals), default=0.0)
         fixed += max(map(self._latency_us, one.acts), default=0.0)
         issue: dict[int, float] = defaultdict(float)

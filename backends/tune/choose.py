@@ -63,7 +63,7 @@ def limits(times: Floats, baseline: Floats, within: float, of_baselines: Bools) 
     """Return the time limit of each plan at each size: near the best, and no more than the baseline
     but for a plan that is of a baseline itself, whose forms take turns every few KiB.
 
-    ``baseline``: shape (sizes,), infinite where there is none. ``of_baselines``: shape
+    ``baseline``: shape (sizes,), infinite without one. ``of_baselines``: shape
     (candidates,). The result has the shape of ``times``.
     """
     best = times.min(axis=0)

@@ -27,7 +27,7 @@ def library_of(topology: Topology, runtime: str) -> str:
 def runtime_times(
     topology: Topology, collective: Collective, grid: Sequence[int], options: TuneOptions
 ) -> RuntimeTimes | None:
-    """Return what the runtime has by itself, at powers of two and both ends of the grid.
+    """Return the runtime's own times, at powers of two and both ends of the grid.
 
     None where the model of time lacks such programs, for collectives that the runtime lacks, and
     for those with a layout or root of their own.
@@ -81,7 +81,7 @@ def plan_starts(
 def remarks(
     grid: Sequence[int], chosen: Sequence[float], own: RuntimeTimes | None
 ) -> Iterator[str]:
-    """Yield what is compared with, and the sizes at which it is quicker than every plan."""
+    """Yield the runtime's own programs, and the sizes at which one is quicker than every plan."""
     if own is None:
         return
     yield f"compared with {own.name}: {_ranges(grid, own.how)}"
@@ -103,7 +103,7 @@ def remarks(
 
 
 def _ranges(grid: Sequence[int], how: Sequence[str]) -> str:
-    """Return what is run from which size on: ``tree LL, 8 rings Simple from 64MiB``."""
+    """Return the programs that run from each size on: ``tree LL, 8 rings Simple from 64MiB``."""
     parts: list[str] = []
     last = ""
     for size, one in zip(grid, how, strict=True):

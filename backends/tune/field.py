@@ -129,7 +129,7 @@ def no_gain(came: Finalists, within: float) -> bool:
 
 
 def _baseline(entries: Sequence[RaceEntry]) -> Floats:
-    """Return the µs of the best baseline at each size, infinite where there is none."""
+    """Return the µs of the best baseline at each size, infinite without one."""
     found = _matrix([e for e in entries if e.runner.baseline])
     return found.min(axis=0) if len(found) else np.full(len(entries[0].us), np.inf)
 
@@ -175,7 +175,7 @@ def _ratios(
     if not baselines:
         return {}
     least, own = _baseline(entries), np.maximum(_matrix(entries), LEAST)
-    told = np.isfinite(least) | np.isfinite(own)  # an entry, or all baselines, may have no time
+    told = np.isfinite(least) | np.isfinite(own)  # an entry, or all baselines, may lack a time
     lead = np.divide(least, own, out=np.ones_like(own), where=told)
     looks: dict[tuple[int, int], list[int]] = {}
     for i, entry in pairs:

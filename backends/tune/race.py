@@ -88,7 +88,7 @@ def short_race(
     these in the given forms that are not plain (or the first), and all that have a form of their
     own in this, on a grid of powers of two; what leads then in plain forms.
 
-    A machine that is no longer regular may have no room for the forms of the old one, or another
+    A machine that is no longer regular may lack room for the forms of the old one, or another
     suits it better. Baselines that are beaten are timed for the table only.
     """
     protocol = protocol_of(track.protocols[0])

@@ -93,7 +93,7 @@ class _Table:
                 baseline = self.forms[place][0].baseline
                 wanted[place][size] = math.inf if baseline else limit[size]
         self._ask(wanted, track, jobs)
-        # Where all of these take longer than beside it, or have no file, others may be better.
+        # Where all of these take longer than beside it, or lack a file, others may be better.
         if ragged := [n for n in sizes if self.best(n) > limit[n]]:
             self._ask([dict.fromkeys(ragged, math.inf) for _ in self.forms], track, jobs)
 
@@ -117,7 +117,7 @@ class _Table:
         return min(found)[1] if found else None
 
     def leaders_beside(self, grid: Sequence[int]) -> dict[int, list[int]]:
-        """Return the quickest at the neighbours of each size that have no time at the size itself:
+        """Return the quickest at the neighbours of each size that lack a time at the size itself:
         they may be the best there too."""
         found: dict[int, list[int]] = {}
         for low, high in pairwise(grid):

@@ -64,7 +64,7 @@ PROBES = (
 
 
 def solve(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schedules for one question, or the reason why there are none.
+    """Return the schedules for one question, or the reason for their absence.
 
     ``given``: ``topology``, ``collective`` (JSON), ``engine``, ``objective``, ``bytes``,
     ``sketch``, ``one_shot``, ``effort``, ``seconds``, ``seed``.
@@ -359,7 +359,7 @@ class _VariantTimes:
         return min(self.sizes[size].best, self.best.get(size, math.inf))
 
     def us(self, variant: Variant, size: int) -> float | None:
-        """Return the known time of a variant; None: there is none."""
+        """Return the known time of a variant; None: unknown."""
         row = self.known.get(variant) or self.times.get(variant) or {}
         return row.get(size, self.times.get(variant, {}).get(size))
 

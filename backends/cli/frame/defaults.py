@@ -119,7 +119,7 @@ class _Settings:
     table: Mapping[str, Any]
 
     def section(self, verbs: Sequence[str]) -> Mapping[str, Any]:
-        """Return the table of a verb; {} if there is none."""
+        """Return the table of a verb; {} without one."""
         table = self.table
         for verb in verbs:
             table = table.get(verb, {})

@@ -157,7 +157,7 @@ def _tuned_facts(one: Tuned) -> dict[str, Any]:
 
 
 def _runtime_facts(one: Tuned, own: RuntimeTimes) -> dict[str, Any]:
-    """Return what the runtime runs by itself, and what the plans gain over it in µs."""
+    """Return the runtime's own programs, and the gain of the plans over them in µs."""
     gains = [one.gain(i) for i in range(len(one.grid))]
     return {
         "name": own.name,

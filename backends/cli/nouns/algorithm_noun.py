@@ -37,7 +37,7 @@ class AlgorithmNoun(ProgramNoun):
         return load(subject.named, in_place=in_place)
 
     def machine(self, subject: Subject) -> Topology | None:
-        """Return the machine for which a classic algorithm was named; None if there is none."""
+        """Return the machine for which a classic algorithm was named; None without one."""
         if not subject.named.startswith(CLASSIC):
             return None
         return named_algorithm(subject.named).topology

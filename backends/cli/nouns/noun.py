@@ -134,7 +134,7 @@ class Subject:
         return load(self.data, self.where)
 
     def machine(self) -> Topology | None:
-        """Return the machine that a file or a name states; None if there is none."""
+        """Return the machine that a file or a name states; None without one."""
         return self.noun.machine(self)
 
     def topology(self) -> Topology:
@@ -189,7 +189,7 @@ def asked_of(
 
 
 def _numbers(ranks: Ranks | None) -> tuple[int, ...] | None:
-    """Return roots by number: a file's ranks have no names."""
+    """Return roots by number: a file's ranks lack names."""
     for rank in ranks or ():
         if isinstance(rank, str):
             raise UserError(f"{rank!r} is not a rank of this file", hint="roots are numbers here")
@@ -236,12 +236,12 @@ class Noun:
         raise UserError(f"expected an algorithm, got {an(self.kind)}", where=subject.where)
 
     def machine(self, subject: Subject) -> Topology | None:
-        """Return the machine that the file or its name states; None if there is none."""
+        """Return the machine that the file or its name states; None without one."""
         return None
 
 
 def refuse_flags(flags: Flags, names: tuple[str, ...], why: str, subject: Subject) -> None:
-    """Refuse flags that have no effect for this kind of file.
+    """Refuse flags without effect for this kind of file.
 
     Raises:
         UserError: one was given.

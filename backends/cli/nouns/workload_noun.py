@@ -35,7 +35,7 @@ class WorkloadNoun(Noun):
         return checks + [Check("note", True, note) for note in workload.notes]
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """Return what each class sends."""
+        """Return the messages that each class sends."""
         workload = subject.workload()
         return workload_text(workload), workload_facts(workload)
 
@@ -118,7 +118,7 @@ def _class(name: str, members: Sequence[WorkloadOperation]) -> dict[str, Any]:
 
 
 def compute_facts(workload: Workload) -> dict[str, Any] | None:
-    """Return number and durations of the computations; None if there are none."""
+    """Return number and durations of the computations; None without any."""
     busy: dict[int, Fraction] = {}
     total, everywhere, found = Fraction(0), Fraction(0), 0
     for one in workload.operations:

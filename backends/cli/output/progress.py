@@ -124,7 +124,7 @@ class Progress(LiveLine):
     def stage(self, name: str) -> None:
         """Begin a new phase of work."""
         self._stage = name
-        if name.startswith(SOLVER_DIED):  # what went wrong is printed
+        if name.startswith(SOLVER_DIED):  # failures are printed
             self._console.say("", name)
         else:
             self._console.detail(f"  {self.seconds:6.1f}s  {name}")

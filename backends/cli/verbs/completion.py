@@ -159,7 +159,7 @@ LISTS = ("BACKEND,…", "PASSES", "P,P")
 
 
 def values(action: Action | None, word: str) -> list[str]:
-    """Return what a flag takes, each with the elements of a list that ``word`` already has."""
+    """Return the values of a flag, each with the elements of a list that ``word`` already has."""
     if action is None:
         return []
     kind = str(action.metavar)

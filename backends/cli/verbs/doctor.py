@@ -85,7 +85,7 @@ def _advise(args: DoctorFlags, console: Console) -> int:
 
 
 def _warm(console: Console) -> int:
-    """Compile all kernels that have no machine code yet, on all cores."""
+    """Compile all kernels that lack machine code, on all cores."""
     # Loaded here: both load numba, without which the report must do.
     from weft.dsl.base.jit import load_numba
 

@@ -69,7 +69,7 @@ def plan_at_once(
 
 
 def costs_on(topology: Topology, workload: Workload) -> Callable[[WorkloadOperation], TaskCost]:
-    """Return what each collective costs on a machine: by the own routes of its class.
+    """Return the costs of each collective on a machine: by the own routes of its class.
 
     Those of one rank each move nothing, and take no time.
     """

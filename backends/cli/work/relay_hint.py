@@ -21,7 +21,7 @@ MOST_RANKS = 64
 
 
 def relay_hint(args: MaybeProblemFlags, collective: Collective, own: Bounds) -> str:
-    """Return what could be gained at large sizes if GPUs outside of ``--group`` forwarded; empty if
+    """Return the possible gain at large sizes if GPUs outside of ``--group`` forwarded; empty if
     nothing, without a group, and of large machines.
 
     ``own``: the bounds of the group alone. Those with the others count them as switches, which

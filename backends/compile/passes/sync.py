@@ -243,7 +243,7 @@ def _fenced(program: Program, late: Bools) -> Program:
 # source buffer, none but the first waits, and nothing waits for any but the last: the destination
 # is read and written once instead of every time. So all waits of such a run go to its first
 # instruction, for as many as the runtime adds up right (``max_fused_reduces``). The sum is there no
-# later than before: it was never ready before the last source was. There can be no circle, since
+# later than before: it was never ready before the last source was. A circle is impossible, since
 # what was between the sums can depend on none of them but through the last.
 #
 # Every wait but one is a step that does nothing, so a run takes more steps than it did: the pass is

@@ -40,7 +40,7 @@ class _Window(Generic[V]):
 
 
 def findings(program: CallProgram) -> list[Finding]:
-    """Return what is wrong with a program; nothing if it is proved to be an allreduce."""
+    """Return the faults of a program; empty if it is proved to be an allreduce."""
 
     def joined(parts: Sequence[frozenset[int]]) -> frozenset[int]:
         found = frozenset[int]().union(*parts)
@@ -108,7 +108,7 @@ def _run(
 def _called(
     call: LibraryCall, windows: Sequence[_Window[V]], joined: Callable[[Sequence[V]], V]
 ) -> Iterator[_Window[V]]:
-    """Yield what each member of a part has after a call."""
+    """Yield the data that each member of a part has after a call."""
     first, count, members = windows[0].first, len(windows[0].values), len(windows)
     if call.name == "all_gather":
         if any(

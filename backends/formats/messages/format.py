@@ -82,7 +82,7 @@ class MessageFormat(Format, ABC):
         """Return the time of a graph by the rule, in µs.
 
         Raises:
-            UserError: the file is not timed without a machine, and there is none.
+            UserError: the file is not timed without a machine, and none is known.
         """
 
     def read(self, text: str, where: str) -> dict[str, MessageGraph]:
@@ -210,7 +210,7 @@ class MessageFormat(Format, ABC):
         """Return the message sizes to write files for: those requested, or the schedule's.
 
         Raises:
-            UserError: there are none.
+            UserError: none are given.
         """
         if request.sizes is not None:
             return request.sizes.powers()

@@ -181,7 +181,7 @@ def _ends(
 def graph_of_algorithm(algorithm: Algorithm, message_bytes: int, sum_ps: SumTime) -> MessageGraph:
     """Return the graph of an algorithm: each move from rank to rank is a message.
 
-    Copies inside a rank have no form in these files, and cost nothing.
+    Copies inside a rank are not written to these files, and cost nothing.
 
     Raises:
         UserError: it is too large.

@@ -116,7 +116,7 @@ def _of_remark(remark: XmlRemark, severity: Severity, kind: str) -> Finding:
 def _collectives(
     algo: XmlAlgo, collective: Collective | None
 ) -> tuple[Sequence[Collective], list[Finding]]:
-    """Return the collectives that the file may be for, and a finding if there is none."""
+    """Return the collectives that the file may be for, and a finding if none fits."""
     if collective is not None:
         return (fit(collective, algo),), []
     try:

@@ -51,7 +51,7 @@ def own_text(program: SymmProgram) -> str:
 
 
 def findings(plan: ExecutionPlan) -> list[Finding]:
-    """Return what is wrong with a plan for the kernel."""
+    """Return the faults of a plan for the kernel."""
     found = [one for one in check_plan(plan, ANY_LENGTH) if one.message != OLD_GPUS]  # files refuse
     if not errors(found):
         found += counters(plan)

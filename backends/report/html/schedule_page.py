@@ -91,7 +91,7 @@ class Shown:
 
     @property
     def start_notes(self) -> list[str]:
-        """Return what a program's call adds to times by α and β; none by data sheets."""
+        """Return the addition of a program's call to times by α and β; none by data sheets."""
         told = "" if self.choice.name == DATASHEET else schedule_remark(self.schedule.topology)
         return _sentences([told]) if told else []
 

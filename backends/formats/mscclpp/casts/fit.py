@@ -125,7 +125,7 @@ def _unsaid(one: Cast, host: Sequence[int]) -> str | None:
 
 
 def _limited(schedule: Schedule, one: Cast, dtype: str, op: str) -> str | None:
-    """Return what the limits of a switch on the way forbid."""
+    """Return the reason why a switch on the way forbids a cast."""
     for node in summing(schedule.topology, one):
         limits = node.limits
         wanted = (dtype,) if dtype else DTYPES  # a plan that names none is run with each

@@ -1,7 +1,7 @@
 """Judge a plan: first its form, then the counts, then deadlock, then races.
 
 Each family needs those before it: an index that is out of range cannot be followed, and operations
-that wait for a missing signal have no order.
+that wait for a missing signal are not ordered.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
 
 
 def _followed(plan: ExecutionPlan, graph: PlanGraph) -> list[Finding]:
-    """Return what is wrong with a plan of sound form, at one size of its chunks."""
+    """Return the faults of a plan of sound form, at one size of its chunks."""
     found = list(_counts(plan, graph))
     if errors(found):
         return found
@@ -462,7 +462,7 @@ def _rank(
     accesses: list[Access],
     ended: dict[int, int],
 ) -> Iterator[Finding]:
-    """Yield what is wrong in one rank's buffers; ``ended``: as bits, what has before a moment."""
+    """Yield the faults in one rank's buffers; ``ended``: as bits, what has before a moment."""
     at_end = 0
     for m in graph.finish[rank]:
         at_end |= ended[m]
@@ -527,7 +527,7 @@ def _name(a: Access, rank: int) -> str:
 def _conflict(
     a: Access, b: Access, ended: dict[int, int], x: int, y: int, *, same: bool
 ) -> str | None:
-    """Return what is wrong between two accesses to one place, or None; ``same``: to all of it."""
+    """Return the fault between two accesses to one place, or None; ``same``: to all of it."""
     if a.place.packets != b.place.packets and (a.writes or b.writes):
         return "is a place of packets and of plain data, also for"
     if not a.writes and not b.writes:

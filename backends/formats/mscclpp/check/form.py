@@ -362,7 +362,7 @@ def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
 
 
 def _switch_bounds(place: PlanPlace, op: Operation, x: Multicast) -> Iterator[Finding]:
-    """Yield what is wrong with an operand behind a switch: it is the same range of all members."""
+    """Yield the faults of an operand behind a switch: it is the same range of all members."""
     known, groups = place.thread_block.channel_ids(Channel.SWITCH), place.gpu.groups()
     if not 0 <= x.channel_id < len(known):
         yield place.finding(

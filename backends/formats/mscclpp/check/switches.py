@@ -20,7 +20,7 @@ MOST_OBJECTS = 1024
 
 
 def switch_groups(plan: ExecutionPlan) -> Iterator[Finding]:
-    """Yield what is wrong with the groups of a plan, first each by itself, then their set-up."""
+    """Yield the faults of the groups of a plan, first each by itself, then their set-up."""
     wrong = False
     for rank, gpu in enumerate(plan.gpus):
         for number, group in enumerate(gpu.groups()):
