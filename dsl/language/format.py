@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from string import Formatter
 from typing import Any
 
 from ..base.units import format_bytes, parse_bytes
@@ -34,16 +35,17 @@ def text_of(node: ast.Syntax) -> str:
     a block the first line.
     """
     form = _FORMS[type(node)]
+    parts = _OPTIONAL.split(form if isinstance(form, str) else form(node))
+    return "".join(_filled(part, node, optional=i % 2 == 1) for i, part in enumerate(parts))
 
-    def filled(found: re.Match[str]) -> str:
-        optional, name = found["optional"], found["name"]
-        value = getattr(node, name or _FIELD.findall(optional)[0])
-        if not optional:
-            return _value(value)
-        given = value is not None and value is not False and value != ()
-        return _FIELD.sub(lambda _: _value(value), optional) if given else ""
 
-    return _PART.sub(filled, form if isinstance(form, str) else form(node))
+def _filled(part: str, node: ast.Syntax, *, optional: bool) -> str:
+    names = [name for _, name, _, _ in Formatter().parse(part) if name]
+    values = {name: getattr(node, name) for name in names}
+    first = values[names[0]] if optional else True
+    if first is None or first is False or first == ():
+        return ""
+    return part.format_map({name: _value(value) for name, value in values.items()})
 
 
 def _value(value: Any) -> str:
@@ -102,8 +104,7 @@ def _rotate(one: ast.Rotate) -> str:
     return f"rotate {by}[ in blocks of {{blocks}}][ along {{axis}}][ within node{{within_node}}]"
 
 
-_PART = re.compile(r"\[(?P<optional>[^][]*)\]|\{(?P<name>\w+)\}")
-_FIELD = re.compile(r"\{(\w+)\}")
+_OPTIONAL = re.compile(r"\[([^][]*)\]")
 _FORMS: Mapping[type[ast.Syntax], str | Callable[[Any], str]] = {
     ast.Number: "{value}",
     ast.Name: "{text}",

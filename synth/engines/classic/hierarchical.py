@@ -377,9 +377,7 @@ def every_way(shape: Shape) -> int:
     return len(shape) * (2 if max(shape) > 2 else 1)
 
 
-def product_cost(
-    shape: Shape, chunks: int = 1, *, methods: Sequence[str], parts: int, kind: Kind
-) -> Costs:
+def product_cost(shape: Shape, *, methods: Sequence[str], parts: int, kind: Kind) -> Costs:
     """A product of flat algorithms: level i works on what the levels inside it left, 1/Π p_j.
 
     Each of the parts has its share and cables of its own. Both halves of an allreduce take
