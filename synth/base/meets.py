@@ -1,4 +1,4 @@
-"""Whether a time meets its bound: simulated times are floats, and bounds are exact numbers."""
+"""Test that a time meets its bound: simulated times are floats, and bounds are exact numbers."""
 
 from __future__ import annotations
 

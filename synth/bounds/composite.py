@@ -20,7 +20,7 @@ fit into windows that close at T - ρ; all transfers fit into the windows above:
     x <= sum of m_r·b_r·(T - v_r),   x + c·(W - x) <= sum of m_r·b_r·(T - w_r),
 
 v_r being w_r with a tail of at least ρ. Together T >= W/C + ((c-1)·v + w)/c, with v and w the
-averages of v_r and w_r weighted by m_r·b_r; and T >= W/C + v where some d has no z_g(d) < ρ.
+averages of v_r and w_r weighted by m_r·b_r; and T >= W/C + v where some d lacks z_g(d) < ρ.
 
 *Heads.* Chunks whose holders are far from the cut cross late: for each distance the same with
 those chunks only. *Reductions* are the same backwards on the reversed machine, and allreduce is

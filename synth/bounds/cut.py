@@ -5,7 +5,7 @@ The best S is found by Dinkelbach's iteration over max-flows: at time T every de
 a flow of all it wants from a super-source that supplies the holders; a flow that falls short
 yields a cut with a larger ratio, and T becomes that ratio. For collectives whose chunks all go to
 the same ranks (broadcast, allgather, gather) this is the exact maximum over all cuts, and
-by Edmonds' theorem it is attained where there is no switch. (algorithms.md, Edmonds 1973,
+by Edmonds' theorem it is attained without switches. (algorithms.md, Edmonds 1973,
 Dinkelbach 1967; ForestColl searches the same value by bisection.)
 
 Capacity of a set of links, limited by their bandwidths and by the resources that they share.
@@ -193,7 +193,7 @@ class NodeCut:
 
 @dataclass(frozen=True, eq=False)
 class CutFinder:
-    """Evaluates sets of nodes as cuts; it has no state."""
+    """Stateless evaluation of sets of nodes as cuts."""
 
     topology: Topology
     across: Callable[[Bools], int]

@@ -223,7 +223,7 @@ class SourceTrees:
 
     @staticmethod
     def of_orbits(topology: Topology, orbit: Ints, chunks: int) -> SourceTrees:
-        """So many chunks for every pair of ranks; ``orbit``: the smallest rank of each orbit."""
+        """``chunks`` for every pair of ranks; ``orbit``: the smallest rank of each orbit."""
         made, nodes = structure_of(topology), len(topology.nodes)
         found = (made.act(np.array(image)) for image in topology.symmetries)
         moves = [x[nodes:].astype(np.int64) - nodes for x in found if x is not None]

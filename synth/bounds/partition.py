@@ -82,7 +82,7 @@ class Partition:
         return self.messages / self.crossing.capacity
 
     def bound(self, topology: Topology, message_chunks: int, chunks: int) -> BandwidthBound:
-        """The bound for so many buffers, and its certificate."""
+        """The bound for ``chunks`` buffers, and its certificate."""
         p = len(self.groups)
         groups = listed([names(topology, group) for group in self.groups])
         alone = all(len(group) == 1 for group in self.groups)
@@ -315,7 +315,7 @@ class CastPartition:
         return self.messages * self.per_message / self.worth
 
     def bound(self, topology: Topology, message_chunks: int, chunks: int) -> BandwidthBound:
-        """The bound for so many buffers, and its certificate."""
+        """The bound for ``chunks`` buffers, and its certificate."""
         p, priced = len(self.groups), prices_of(self.prices)
         alone = all(len(group) == 1 for group in self.groups)
         text = (
@@ -531,7 +531,7 @@ class _Prices:
 
     def _casts(self, switches: Sequence[_CastEnds]) -> Iterator[_PricedMove]:
         """Yield for each rank and switch the cast from (or, reversed, to) the rank: to the ranks of
-        so many other groups, the nearest of each, that a message costs the least."""
+        as many other groups, the nearest of each, as make a message cheapest."""
         for one in switches:
             ends = self._nearest(one.beyond)
             for v in np.flatnonzero(np.isfinite(one.first)).tolist():

@@ -6,15 +6,15 @@ time t. It holds data of s only if t is at least the α from s to u, and reaches
 if T - t is at least the α from u to the rank v on which it comes down, and from v to d. So with
 sums a byte at time t is made of at most A(t) ranks' data, A counting the ranks of X within t of u;
 where copies are made it serves at most B(T - t) ranks, B counting those of Y within T - t by the
-best v. (A byte that is no sum is of one rank; one that is for one rank serves one.) With a cover
+best v. (A byte that is not a sum is of one rank; one that is for one rank serves one.) With a cover
 of the links out of X by resources r with multipliers m_r (:mod:`.cut`), and with A_r and B_r
 the largest over the links of r,
 
     need · M  <=  sum of m_r · b_r · ∫ A_r(t) · B_r(T - t) dt  =  sum of c_k · max(0, T - w_k),
 
 where each step of A_r at time a and each of B_r at time b make one term: w = a + b, c = m_r · b_r
-times both steps. The right side grows with T: T is at least where it reaches the left. This is no
-line in M but a concave curve, steep where messages are small: a broadcast of little data cannot
+times both steps. The right side grows with T: T is at least where it reaches the left. This is a
+concave curve in M, steep where messages are small: a broadcast of little data cannot
 wait for all ranks to help, nor can its root alone send a copy to each.
 
 The same is counted where data comes into Y, over links that end at its ranks v: at a time t a byte

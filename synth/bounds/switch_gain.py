@@ -1,4 +1,4 @@
-"""Whether switches that compute help, and which resources bind without and with them.
+"""Gain of switches that compute, and which resources bind without and with them.
 
 The bandwidth bound of the machine is compared with that of the same machine whose switches only
 forward; what binds are the resources that the certificate of each counts, in the field's words:

@@ -511,7 +511,7 @@ def classic_algorithm(
         options: of this algorithm.
 
     Raises:
-        UnknownName, UserError: no such algorithm, not on so many ranks, an order that is none.
+        UnknownName, UserError: unknown algorithm, not on this many ranks, not a permutation.
     """
     one = classic(name, kind)
     if reason := one.defined(ranks):

@@ -58,7 +58,7 @@ Costs = tuple[HockneyCost, ...]
 
 @dataclass(frozen=True, slots=True)
 class SlotPool:
-    """What a switch keeps of sums that are not complete: slots of one packet, which bound the rate.
+    """A switch's memory for incomplete sums: slots of one packet, which bound the rate.
 
     A host has at most as many packets on their way as the switch has slots: it sends the next one
     into a slot when the sum of the last one in it has come back, a round trip later. So it sends
@@ -172,7 +172,7 @@ class CastSite:
 
 @dataclass(frozen=True, slots=True)
 class TreeShare:
-    """What one chunk does: a tree to a root, and a tree from it; None: nothing to do."""
+    """Trees of one chunk: one to a root, and one from it; None: nothing to do."""
 
     chunk: int
     forth: NodeTree | None
@@ -313,7 +313,7 @@ def _boxed(
     steps: Callable[[int], int],
     volume: Callable[[int], Fraction],
 ) -> Callable[[Shape], Costs]:
-    """What is done in a box of g ranks, and along rails of m; ``volume``: of the g-th part."""
+    """Costs in a box of g ranks, and along rails of m; ``volume``: of the g-th part."""
 
     def cost(shape: Shape) -> Costs:
         g, m = shape
@@ -323,7 +323,7 @@ def _boxed(
 
 
 def nvls_volume(ranks: int) -> Fraction:
-    """What a port sends, and receives, in a two-shot allreduce: 1 + 1/n of the message."""
+    """Data that a port sends, and receives, in a two-shot allreduce: 1 + 1/n of the message."""
     return 1 + Fraction(1, ranks)
 
 
@@ -395,7 +395,7 @@ class InNetwork:
     pooled: bool = False
 
     def schedule(self, site: CastSite, pieces: int = 1, root: int = 0) -> Schedule:
-        """Return the schedule of an algorithm, each of its chunks in so many pieces.
+        """Return the schedule of an algorithm, each of its chunks in ``pieces``.
 
         Raises:
             UserError: the machine lacks the switches, or they have too few groups.

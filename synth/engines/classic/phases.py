@@ -272,7 +272,7 @@ def halving_allreduce(w: Writer, order: Order, blocks: Blocks) -> None:
 
 
 def fold(w: Writer, order: Order, chunks: Sequence[int]) -> list[int]:
-    """Add the second of each couple (:func:`couples`) to the first; return who is left."""
+    """Add the second of each couple (:func:`couples`) to the first; return those left."""
     groups = [[order[i] for i in group] for group in couples(len(order))]
     lying = w.sorted(chunks)
     w.add_all([(guest, head, lying) for head, *guests in groups for guest in guests])
@@ -312,7 +312,7 @@ def _double(w: Writer, order: Order, blocks: Blocks) -> None:
 
 
 def _run(groups: Sequence[tuple[int, ...]], group: int, length: int) -> list[int]:
-    """The members of the run of so many groups, from a multiple of them on, that one lies in."""
+    """The members of the run of ``length`` groups, from a multiple of it on, that one lies in."""
     first = group // length * length
     return [i for members in groups[first : first + length] for i in members]
 

@@ -2,7 +2,7 @@
 
 A schedule knows *places* (a chunk on a rank), an algorithm slots. So a place gets **versions**:
 what it holds at first, then one more after every arrival. Each message reads one version of its
-place and makes the next one of another. What lies in scratch beside it until it is added is no
+place and makes the next one of another. Data in scratch beside it, to be added later, is not a
 version of its own: it arrives, in the schedule, when it is added.
 
 Steps follow from four rules, solved as a longest path:
@@ -13,7 +13,7 @@ Steps follow from four rules, solved as a longest path:
 * arrivals at one place are in order, and share a step only if both are added.
 
 Local copies vanish, and a message between ranks that have no direct way is passed on by others.
-What cannot be said: a rank that sends a partial sum beside another one that it keeps.
+Not expressible: a rank that sends a partial sum beside another one that it keeps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ...time.routes import routes_of
 from .effort import CLASSIC_EFFORT, ClassicEffort
 
 NEVER = -1
-"""The version of what is no version of its place (yet)."""
+"""Sentinel: the slot holds no version of its place (yet)."""
 
 
 def to_schedule(

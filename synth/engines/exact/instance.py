@@ -144,7 +144,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class ExactRun:
-    """What all questions of one search share: the seed, who listens, and the limits."""
+    """Settings that all questions of one search share: seed, observer and limits."""
 
     seed: int
     observer: Observer

@@ -246,7 +246,7 @@ def columns_of(space: SumSpace, steps: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What is summed at one place at one time: the boundaries to be there by, and to start at."""
+    """Data summed at one place at one time: the boundaries to be there by, and to start at."""
 
     column: int
     there: int

@@ -8,7 +8,7 @@ all of them, and the order of its answer gives a schedule in time (:func:`placem
 
 * a hop that takes d is over floor(d/τ) epochs later, at least one;
 * of starts that hold a resource for p each, ceil(w·τ/p) fit into w epochs;
-* T is no sooner than any arrival k·τ + d, nor than the whole load of any resource and what comes
+* T is at least any arrival k·τ + d, and at least the whole load of any resource and what comes
   after.
 """
 
@@ -47,7 +47,7 @@ tolerances of the solvers."""
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """A schedule in so many chunks per unit, its time in µs, and what was proved, in words."""
+    """A schedule, its time in µs, and what was proved, in words."""
 
     schedule: Schedule
     us: float
@@ -192,7 +192,7 @@ class Epochs:
     Attributes:
         field: what is to be moved where.
         tau: ticks of an epoch.
-        limit: a schedule of so many ticks is known; later ones are of no interest.
+        limit: ticks of a known schedule; later ones are of no interest.
         first: the least epoch in which each job can be at each rank, shape (jobs, ranks).
         starts: (job, hop, epoch) that may be part of a quicker schedule.
     """

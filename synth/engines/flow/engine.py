@@ -267,7 +267,7 @@ def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Obse
 
 
 _ERRORS = (1e-9, 1e-7, 1e-6)
-_GRID = 1 << 24  # denominators of prices that are no simple fractions
+_GRID = 1 << 24  # denominators of prices that are not simple fractions
 
 
 @dataclass(frozen=True, eq=False)

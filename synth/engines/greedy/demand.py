@@ -54,7 +54,7 @@ def demand_of(collective: Collective) -> ChunkDemand:
 
 
 def refusal(collective: Collective) -> str | None:
-    """Return in words why a collective has no such demand; None if it has one."""
+    """Return in words why a collective lacks such a demand; None if it has one."""
     if collective.combining:
         return f"{collective.name or collective.kind} adds up on the way"
     try:
