@@ -208,7 +208,7 @@ def _ranking(
     whole: bool = True,
     notes: tuple[str, ...] = (),
 ) -> PlacementRanking:
-    """Return placements with their times in order; ``whole``: there are no others."""
+    """Return placements with their times in order; ``whole``: these are all."""
     working = [one.us for one in scored if one.us is not None]
     if not working:
         raise UserError("in no placement all groups reach their ranks", hint=RELAYS_HINT)
@@ -313,7 +313,7 @@ def _alone_us(
     orders: Ints,
     effort: PlacementEffort,
 ) -> list[Fraction | float]:
-    """Return the time in µs of one kind alone in each order, infinite where it has no path.
+    """Return the time in µs of one kind alone in each order, infinite without a path.
 
     Where it has more placements than are solved at most, 0: that is a lower bound, too.
     """

@@ -126,7 +126,7 @@ def _shared(width: Fraction, part: float, grid: int = 1 << 20) -> Fraction:
 def shares(loads: Floats) -> Floats:
     """Return the share of each demand in every resource; shape of ``loads`` (demands, resources).
 
-    What nobody loads is everybody's.
+    A resource without load belongs to all.
     """
     total = loads.sum(axis=0)
     found: Floats = np.divide(loads, total, out=np.zeros_like(loads), where=total > 0)

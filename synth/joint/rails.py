@@ -31,7 +31,7 @@ from .merge import MergePiece
 
 @dataclass(frozen=True, eq=False)
 class RailPieces:
-    """What is sent, in columns: pieces of pairs of ranks, each over one rail.
+    """Data sent, in columns: pieces of pairs of ranks, each over one rail.
 
     Attributes:
         source, target: ranks.
@@ -65,7 +65,7 @@ class RailPlan:
 
 
 class RailPlanner:
-    """Plans of alltoallv on a machine of rails; made once, asked for every batch."""
+    """Plans of alltoallv on a machine of rails; made once, used for every batch."""
 
     def __init__(self, topology: Topology, host: Ints, hop: Ints) -> None:
         """``host``: ranks of each host, shape (hosts, GPUs of a host); ``hop``: links of the route
@@ -278,7 +278,7 @@ def _room(fabric: Fabric, links: Ints) -> float:
     return total
 
 
-# --- who sends what over which rail ---------------------------------------------------------------
+# --- data of each GPU over each rail --------------------------------------------------------------
 
 
 def _balanced(blocks: Ints, quota: Ints) -> list[Ints]:

@@ -25,7 +25,7 @@ from .pricing import UNION_EFFORT
 
 @dataclass(frozen=True, slots=True)
 class CopyNeed:
-    """What the holders have, all the same, and the receivers, no holders, want; ascending."""
+    """Ranks that hold equal data, and others that want it, both ascending."""
 
     holders: tuple[int, ...]
     receivers: tuple[int, ...]

@@ -83,7 +83,7 @@ def cast_problems(s: Schedule) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _SwitchPass:
-    """What goes through a switch at once: the links that enter it and those that leave it."""
+    """A pass through a switch: the links that enter it and those that leave it at once."""
 
     enters: list[int] = field(default_factory=list)
     leaves: list[int] = field(default_factory=list)
@@ -162,7 +162,7 @@ def switch_passes(topology: Topology, one: Cast) -> Iterator[tuple[int, list[int
 
 @dataclass(frozen=True, slots=True)
 class _CastPasses:
-    """The passes through each switch that sums or copies, told from the order of the links.
+    """The passes through each switch that sums or copies, found from the order of the links.
 
     ``into``, ``out_of``: of each place in the list of links, the pass that it enters or leaves.
     """

@@ -40,10 +40,10 @@ FINE, EMPTY, DOUBLE, LOST = range(4)
 
 _BLOCK_BYTES = 1 << 26  # of state at a time
 _Bits = AnyArray
-"""Sets as rows of words, or of one byte each where that tells enough."""
+"""Sets as rows of words, or of one byte each where that suffices."""
 
 _ONE_BIT = np.ones((1, 1), np.uint8)  # of chunks whose content is the same wherever it is
-_TOLD = 64  # unmet postconditions told in full, per block
+_TOLD = 64  # unmet postconditions reported in full, per block
 _WORD = 64
 
 
@@ -212,7 +212,7 @@ def _of_casts(
     own = moves.cast < 0
     which, codes = moves.cast[~own], fault[~own]
     arrived = np.flatnonzero((codes != FINE) & (cast_fault[which] == FINE))[::-1]
-    cast_fault[which[arrived]] = codes[arrived]  # the first one of a cast is told
+    cast_fault[which[arrived]] = codes[arrived]  # the first one of a cast is reported
     useful = np.zeros(len(cast_fault), bool)
     useful[which[~redundant[~own]]] = True
     return fault[own], redundant[own], ~useful

@@ -78,7 +78,7 @@ ENTRY_STEPS = 2
 """Steps per entry of a matrix, to hand it over and presolve it."""
 
 UNBOUNDED = np.iinfo(np.int64).max
-"""An entry of ``LinearProgram.upper`` that is no bound."""
+"""An entry of ``LinearProgram.upper`` that is not a bound."""
 
 _EXACT = 1 << 62  # sums of absolute values below this are exact in int64
 _STEP_DENOMINATOR = 20_000  # one step of the rational reconstruction

@@ -1,4 +1,4 @@
-"""The master of every packing: the least congestion at which columns carry what is asked.
+"""The master of every packing: the least congestion at which columns carry the demands.
 
 A column (a tree, a path) belongs to a *family* (a root, a pair of ranks) and loads resources.
 

@@ -174,7 +174,7 @@ def plan_in_time(
 ) -> WorkloadPlan:
     """Return the best plan found within the work of ``meter``, judged.
 
-    ``cost_of`` says what operations cost that need a machine; it is asked once for each.
+    ``cost_of`` says what operations cost that need a machine; it is called once for each.
 
     Raises:
         UserError: an operation needs a machine, and there is none.

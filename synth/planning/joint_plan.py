@@ -331,7 +331,7 @@ class JointPlanner:
         return None if all(a is b for a, b in zip(found, self.own, strict=True)) else found
 
     def _raced(self, piece: MergePiece, demand: CollectiveDemand) -> MergePiece:
-        """Return the quicker of a piece and of what all engines find; asked where it is far off."""
+        """Return the quicker of a piece and of what all engines find; for one far off."""
         if not is_standard(demand):
             return piece
         question = AloneQuestion.of(self.topology, demand)
@@ -367,7 +367,7 @@ class JointPlanner:
         return self._answered(question, demand, "packing")
 
     def _answered(self, asked: AloneQuestion, demand: CollectiveDemand, engine: str) -> MergePiece:
-        """Return an engine's schedule of a collective; alike questions are asked once."""
+        """Return an engine's schedule of a collective; alike questions are solved once."""
         key, one = (engine, asked.key), demand.operation
         if key not in self.known:
             problem = Problem(
@@ -378,7 +378,7 @@ class JointPlanner:
             )
             budget = replace(self.budget, effort=min(self.effort.engine, self.budget.effort))
             outcome = synthesize(problem, engine, budget, self.observer)
-            # What ranks sum by themselves at the end cannot be said of a merged schedule's parts.
+            # A merged schedule's parts cannot express what ranks sum by themselves at the end.
             found = [x.schedule for x in outcome.points if not x.schedule.collective.local_reduce]
             if not found:
                 raise NothingFound(f"{demand.name}: no schedule on its share")

@@ -121,7 +121,7 @@ def reverse(problem: Problem) -> tuple[Problem, Callable[[Schedule], Schedule]]:
     """The dual problem on the reversed topology, and the way back of its schedules.
 
     Raises:
-        UserError: the collective has no dual (a chunk with several destinations, contributions
+        UserError: the collective lacks a dual (a chunk with several destinations, contributions
             that overlap or are not all wanted, groups summed at home), or a rule of the sketch has
             none; it says which.
     """

@@ -103,7 +103,7 @@ class Grains:
 
 
 NARROWED = Narrowed()
-"""Of rules that no engine has to know: applied before an engine is asked."""
+"""Of rules that no engine has to know: applied before an engine runs."""
 
 REDUCTIONS: tuple[Reduction, ...] = (Phased(), Grains(), Composed(), Reversed())
 """All reductions; of those that fit a problem the first is applied."""
@@ -182,7 +182,7 @@ def without_claims(outcome: Outcome, problem: Problem, engine: Engine) -> Outcom
     """Return the outcome of another package's engine as far as weft can vouch for it.
 
     Optimal is only what weft's own bounds prove; infeasible counts as nothing found, with a
-    statement of who says so.
+    statement of its source.
 
     Raises:
         PluginFault: the status is not one, or says that there are schedules and none is there.

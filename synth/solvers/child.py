@@ -17,7 +17,7 @@ def main() -> None:
 
 
 def _limit_memory(most: int) -> None:
-    """Let allocations fail beyond so many bytes of data, files and libraries apart; 0: beyond what
+    """Let allocations fail beyond ``most`` bytes of data, files and libraries apart; 0: beyond what
     the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     least = hard if not most or 0 <= hard < most else most

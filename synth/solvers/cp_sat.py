@@ -178,7 +178,7 @@ def solve(
     race: Sequence[str] = (),
     listener: Listener = SILENT,
 ) -> CpAnswer:
-    """Solve a model within so many steps; where it is stopped, the best solution until then.
+    """Solve a model within ``steps``; where it is stopped, the best solution until then.
 
     ``race``: patterns of the subsolvers that take turns; none: CP-SAT's default search. There is
     always one thread: the answer depends on the model, the steps and the seed only, and what

@@ -39,7 +39,7 @@ NO_CLASS = (
     "protocol; the start is that of the runtime, assumed. family=h100 behind a catalogue name, "
     "family under [timing] or medium of its links in a machine's file names it"
 )
-"""Remark on links of which neither family nor names tell the medium."""
+"""Remark on links of which neither family nor names show the medium."""
 
 
 class Certainty(StrEnum):
@@ -114,7 +114,7 @@ class _Defaults:
         """The family, the one it is like, and so on.
 
         Raises:
-            UnknownName: there is no such family.
+            UnknownName: unknown family.
         """
         found: list[str] = []
         while family:
@@ -209,7 +209,7 @@ def family_medium(family: str) -> Medium | None:
     """The medium inside the hosts of a family; None: no family is named.
 
     Raises:
-        UnknownName: there is no such family.
+        UnknownName: unknown family.
     """
     line = _table().line(family)
     return _table().families[line[0]][0] if line else None
@@ -217,7 +217,7 @@ def family_medium(family: str) -> Medium | None:
 
 def inner_medium(topology: Topology) -> Medium | None:
     """The medium inside the hosts of a machine: its family's, or that of named links, or of its
-    own numbers; None: nothing tells it."""
+    own numbers; None: unknown."""
     if medium := family_medium(topology.timing.family):
         return medium
     named = {str(one.medium) for one in topology.links if one.medium}

@@ -23,7 +23,7 @@ from .schedule_tables import CostModel, QueueTables, routes_with, waits_of
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What an operation sends over links: ``grains`` over each of them.
+    """Data of an operation on links: ``grains`` over each of them.
 
     ``loads``: links that bring parts of a sum to one rank. ``stores``: links from there, or from
     the rank where they start. ``one_route``: they are the route of a transfer.

@@ -1,4 +1,4 @@
-"""What queues for links in a schedule: its transfers, and every leg of its casts.
+"""Rows that queue for links in a schedule: its transfers, and every leg of its casts.
 
 Each is a *row* with a source and a target place, the links it holds, and a step. A place is a chunk
 on a rank (``chunk * ranks + rank``) or, numbered behind those, a *meeting*: a switch within a cast,

@@ -299,7 +299,7 @@ class _Runs:
 
 @dataclass(frozen=True, eq=False)
 class _MachineRun:
-    """The result of a run; µs are found from its ticks when they are asked for.
+    """The result of a run; µs are found from its ticks when they are read.
 
     Attributes:
         machine: at its end.

@@ -191,7 +191,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False)
 class QueueTables:
-    """What queues for links, without its sizes: routes, waits and a cost model.
+    """Tables of rows that queue for links, without sizes: routes, waits and a cost model.
 
     ``legs``: the rows, where some of them are legs of casts. ``copies``: of how many equal parts
     this is one (:mod:`.folded`).

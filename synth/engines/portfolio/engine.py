@@ -169,7 +169,7 @@ NEAR = {
     "halves": ("halves_near", "", False),
     "phases": ("near", "greedy_ranks", False),
 }
-"""Engines that are not asked where the best takes less than a setting times the bound: from a
+"""Engines that do not run where the best takes less than a setting times the bound: from a
 setting of ranks on, and for chunks from one rank to one other only, or for all."""
 
 
@@ -226,7 +226,7 @@ class Portfolio:
         return race.outcome()
 
     def _engines_of(self, problem: Problem, joined: tuple[str, ...]) -> list[_DeferredEngine]:
-        if self.engines:  # a wrong one is told before any is asked
+        if self.engines:  # a wrong one is reported before any runs
             named = (ENGINES.make(name) for name in self.engines)
             made = [_DeferredEngine.of(engine) for engine in named if _agrees(engine.availability)]
         else:
@@ -296,7 +296,7 @@ def _plugins() -> Iterator[Engine]:
 
 
 def _agrees(reason: Callable[[], str | None]) -> bool:
-    """Return True if an engine has no reason not to run; one that cannot tell stays out."""
+    """Return True if an engine can run; one whose answer fails stays out."""
     try:
         return reason() is None
     except PluginFault as error:
@@ -367,7 +367,7 @@ class _Race:
         return values[-1] > (1 - self.effort.gain) * values[-1 - least]
 
     def _worth(self, point: Point) -> tuple[Any, ...]:
-        """What the objective asks for of a point, then what tells equal ones apart."""
+        """The objective's value of a point, then values that order equal ones."""
         match self.problem.objective:
             case Objective.TIME:
                 return self._time(point, self.problem.bytes or 1), point.steps
@@ -552,7 +552,7 @@ class _Race:
         if kept and others:
             lines.append(f"no better: {', '.join(others)}")
         unasked = self.failures.get("sketched")
-        if self.problem.sketch is not None and unasked is not None:  # who is made for sketches
+        if self.problem.sketch is not None and unasked is not None:  # those made for sketches
             why = unasked.reason if isinstance(unasked, Refusal) else unasked.message
             lines.append(f"sketched did not take part: {why}")
         if self.interrupted:

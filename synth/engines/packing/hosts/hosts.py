@@ -487,7 +487,7 @@ def pack_hosts(
 ) -> Packing | None:
     """A packing of a plain collective from trees over hosts and trees inside hosts.
 
-    None where the machine has no hosts, one of them does not hang together, or the collective is
+    None where the machine lacks hosts, one of them does not hang together, or the collective is
     of a kind that trees do not serve. Once ``meter`` is over every search
     makes a few passes only; None: 30 units of effort.
 

@@ -109,7 +109,7 @@ class TreeDemand:
         weights: what each tree loads a resource with.
         room, base: what a resource may carry, and what it carries anyway.
         waves: in how many turns groups join each tree; empty: at once.
-        free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
+        free: trees 2p and 2p + 1 choose their common root; number of candidates in every pass.
     """
 
     task: HostTask
@@ -162,8 +162,8 @@ class RoutedTrees:
 
 
 def search(wanted: TreeDemand, *, relay: int, level: float, passes: int = 0) -> RoutedTrees | None:
-    """The best of so many passes of re-routing (0: as the effort says); None: a group is out of
-    reach."""
+    """The best of some passes of re-routing (0: as many as the effort says); None: a group is
+    out of reach."""
     from .kernels import TreeJobs, route_all
 
     meter, effort = wanted.task.meter, wanted.task.effort

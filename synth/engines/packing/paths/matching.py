@@ -74,7 +74,7 @@ class _MessageRoutes:
 
     @staticmethod
     def of(packing: Packing, effort: PathEffort) -> _MessageRoutes | None:
-        """None where some pair has no direct way, or there are too many messages."""
+        """None where some pair lacks a direct way, or messages are too many."""
         pairs = pairs_of(packing.collective)
         if not 0 < len(pairs.chunks) <= effort.most_messages:
             return None
