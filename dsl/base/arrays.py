@@ -21,7 +21,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def distinct_values(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Return the distinct values of an array of any shape, ascending; it has no NaN.
+    """Return the distinct values of an array of any shape, ascending; it is free of NaN.
 
     Sorting is several times faster than ``np.unique``, which also loads ``numpy.ma`` (11 ms).
 

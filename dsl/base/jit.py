@@ -133,7 +133,7 @@ def load_numba() -> Any:
     guarded = os.path.exists(".numba_config.yaml")
     with warnings.catch_warnings():
         if guarded:
-            warnings.simplefilter("ignore")  # it says that it cannot read the file
+            warnings.simplefilter("ignore")  # it reports that it cannot read the file
             sys.modules["yaml"] = None  # type: ignore[assignment]
         try:
             import numba.core.config as config

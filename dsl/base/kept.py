@@ -62,7 +62,7 @@ def kept(most: int = MOST) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 Parts = tuple[tuple[Hashable, ...], list[Any]]
-"""The key of a call, and the objects in it that are told apart by identity."""
+"""The key of a call, and the objects in it that differ by identity."""
 
 
 def _parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:

@@ -1,6 +1,6 @@
-"""Is a process alive, stopped or asleep: its state and CPU time, as Linux tells them in /proc.
+"""Is a process alive, stopped or asleep: its state and CPU time, as Linux lists them in /proc.
 
-Where there is no /proc every process counts as running.
+Without /proc every process counts as running.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Vitals:
 
 
 GONE = Vitals("", 0.0)
-"""Vitals of a process that has ended, or of any where there is no /proc."""
+"""Vitals of a process that has ended, or of any without /proc."""
 
 
 def vitals(process: int) -> Vitals:

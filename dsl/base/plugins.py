@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SLOW = 2.0
-"""CPU seconds of an import from which the user is told which plug-in takes them."""
+"""CPU seconds of an import from which the plug-in that takes them is reported."""
 
 MARK = "__weft_plugin__"
 """Attribute of guarded classes and modules: their :class:`Plugin`."""

@@ -120,7 +120,7 @@ def running(
 def wait(
     processes: Sequence[Process], seconds: float, stopped: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait until all have ended, one has failed, time is up or ``stopped``, asked at each look."""
+    """Wait until all have ended, one has failed, time is up or ``stopped``, called at each look."""
     deadline = Deadline(seconds)
     while True:
         codes = [process.poll() for process in processes]

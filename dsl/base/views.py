@@ -1,4 +1,4 @@
-"""Rich views of nouns in notebooks, and their tables; what makes them is loaded when asked for."""
+"""Rich views of nouns in notebooks, and their tables; their makers are loaded on use."""
 
 from __future__ import annotations
 

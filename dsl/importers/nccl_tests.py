@@ -140,11 +140,11 @@ class NcclTestsRow(Frozen):
 class NcclTestsRun(Frozen):
     """Measurements of one program of nccl-tests.
 
-    ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank (empty
-    names: not told);
+    ``test``: its name, such as ``all_reduce`` (empty: not stated); ``hosts``: of each rank (empty
+    names: not stated);
     ``gpus_per_process``: at most; ``family``: of its GPUs (empty: not known);
     ``warm``: False where no call came before those that were timed; ``named``: False where the
-    text does not name the test, and the columns tell it.
+    text does not name the test, and the columns show it.
     """
 
     test: str
@@ -278,7 +278,7 @@ def read_run(text: str, where: str) -> NcclTestsRun:
 
 
 def _table(text: str, where: str, *, once: bool = False) -> _TestOutput:
-    """Return what an output says; ``once``: it is of one run, whole to its end.
+    """Return the contents of an output; ``once``: it is of one run, whole to its end.
 
     Raises:
         BadFile: as :func:`read_run`, but for the order and the correctness of rows.

@@ -79,7 +79,7 @@ def looks_like_p2p_test(text: str) -> bool:
 def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
     """Return links for all pairs, with shared resources where both directions together are slower.
 
-    Option ``p2p=off``: the matrices of P2P disabled, where both are there; a note tells where that
+    Option ``p2p=off``: the matrices of P2P disabled, where both are there; a note states where that
     is quicker.
 
     Raises:

@@ -69,7 +69,7 @@ class Link:
     """A directed link: α in µs, bandwidth in GB/s over all its parallel ``lanes``.
 
     ``medium``: its class where a file or an importer names it. ``names``: those of the NIC that the
-    link is, where that is no node, as of :class:`Node`; of a link between two hosts with the host
+    link is, if that is not a node, as of :class:`Node`; of a link between two hosts with the host
     (``host1.mlx5_3``). No schedule depends on either.
     """
 

@@ -8,7 +8,7 @@ channel) is a FIFO: the k-th send meets the k-th receive. Blocks of one rank are
 Offsets and counts are in chunks of one size. Ranks are positions in the process group.
 
 Storage is columnar, as that of a schedule is: passes, judges and simulators work on the columns of
-:class:`Code`; ranks, blocks and instructions are views, made when they are asked for.
+:class:`Code`; ranks, blocks and instructions are views, made when they are used.
 
 >>> from weft.dsl.nouns.collective import make
 >>> one = Instr(Op.COPY, Slice(Buffer.INPUT, 0), Slice(Buffer.OUTPUT, 0))
@@ -315,7 +315,7 @@ class Code(Frozen, eq=False, kw_only=True):
 
     @cached_property
     def wait_block(self) -> Ints:
-        """The block that each wait names, through all ranks; -1: its rank has no such block."""
+        """The block that each wait names, through all ranks; -1: its rank lacks the block."""
         rank = self.rank[self.waiting]
         found = self.first_block[rank] + self.wait_id
         known = (self.wait_id >= 0) & (found < self.first_block[rank + 1])

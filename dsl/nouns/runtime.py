@@ -276,7 +276,7 @@ _INSTINCT = ("mi50", "mi100", "mi250", "mi300x", "mi325x", "mi355x")
 """Families of machines, as :attr:`~weft.dsl.nouns.timing.MachineTiming.family` names them."""
 
 _SEVERAL = ("", "pcie", "rtx")
-"""Families that do not tell the generation: unknown, and those that stand for several."""
+"""Families without a definite generation: unknown, and those that stand for several."""
 
 
 class Loader(Frozen):
@@ -292,7 +292,7 @@ class Loader(Frozen):
             library that is there reads files itself.
         debug: variables that make it print what it read.
         proof: what it prints, in words; ``{file}`` stands for a file, ``{folder}`` for theirs.
-        read: pattern of a line that says that a file, or a folder of them, was read.
+        read: pattern of a line stating that a file, or a folder of them, was read.
         single: it takes one GPU of a process only.
         registered: a program registers the files; others find them by variables alone.
         torch: which wheels of torch load it, in words; ``torchrun``: some do.

@@ -409,7 +409,7 @@ def _merged(fields: Fields, where: str) -> dict[str, Any]:
 
 
 class _PlannedOrder(Frozen, eq=False):
-    """What a file says of the order of its transfers: whether it plans one, and which."""
+    """A file's order of transfers: whether it plans one, and which."""
 
     planned: bool
     priority: Ints

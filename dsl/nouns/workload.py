@@ -69,7 +69,7 @@ COLLECTIVES = tuple(str(kind) for kind in Kind if kind is not Kind.CUSTOM)
 """Kinds that are a standard collective of a group."""
 
 DEMANDS = (WorkKind.ALLTOALLV, WorkKind.TRANSFER, WorkKind.MULTICAST)
-"""Kinds that say which bytes go where, and nothing else."""
+"""Kinds that state which bytes go where, and nothing else."""
 
 KINDS = (*COLLECTIVES, *map(str, WorkKind))
 
@@ -440,7 +440,7 @@ def _product(axes: Sequence[tuple[str, int]]) -> int:
 
 def _settle_numbers(one: WorkloadOperation) -> None:
     """Make NumPy's numbers and floats exact ones of Python, and arrays and lists tuples."""
-    far = 1 << 200  # what is out of range is told by the checks below
+    far = 1 << 200  # the checks below report what is out of range
 
     def whole(value: Any) -> int:
         return value if type(value) is int else integer(value, one.name, -far, far)

@@ -32,7 +32,7 @@ class RankNode:
         kind: a kind of operation, ``send``, ``recv``, or empty for what only orders others.
         group: of a collective; ``row``: bytes to each of its ranks, of an exchange with splits.
         peer, tag: of a message; ``label``: what its group is called.
-        channel: of a collective, tells apart those of one group that do not follow each other.
+        channel: of a collective, distinguishes those of one group that do not follow each other.
     """
 
     id: int
@@ -152,7 +152,7 @@ def _key(rank: int, at: int, node: RankNode, count: dict[Key, int], alike: set[i
 
 
 def _names(found: Mapping[Key, _Matched]) -> dict[Key, str]:
-    """Return a name for each operation: that of its node, with what tells it from others."""
+    """Return a name for each operation: that of its node, with a distinction from others."""
     names: dict[Key, str] = {}
     taken: dict[str, int] = {}
     for key, one in found.items():
