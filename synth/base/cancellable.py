@@ -67,7 +67,7 @@ class CutOff(Forwarding):
         return self._used
 
     def cancelled(self) -> bool:
-        """Return True after the cut-off, or where the inner one asks to stop."""
+        """Return True after the cut-off, or where the inner one is cancelled."""
         now = time.monotonic()
         if now > self._looked + LOOK:  # engines call it every few microseconds
             self._looked = now

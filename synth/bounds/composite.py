@@ -325,7 +325,7 @@ class _CutWindows:
         return back[: self._topology.ranks]
 
     def _heads(self, holders: Ints) -> Ints:
-        """Least α before each crossing link is of use to what these ranks hold."""
+        """Least α before each crossing link is of use to the data of these ranks."""
         lengths, links = self._lengths, self._links
         if self._through and not self._wants.backwards:
             return np.maximum(lengths.before_transfers(holders)[lengths.src[links]], 0)
@@ -362,7 +362,7 @@ class _CutWindows:
         return found
 
     def windows(self, holders: Ints, latency: Fraction) -> _Windows:
-        """Return the windows of what these ranks hold."""
+        """Return the windows of the data of these ranks."""
         limit = _limit(latency, self._lengths.unit)
         head, tail = (
             _by_resource(self._topology, self._rows, np.where(self._useful, x, limit), self._links)

@@ -340,7 +340,7 @@ class CastPartition:
 
 @dataclass(frozen=True, eq=False)
 class _PricedMove:
-    """A route or a cast: what it costs, how many messages it replaces, and the links it uses."""
+    """A route or a cast: its cost, how many messages it replaces, and the links it uses."""
 
     cost: float
     messages: int
@@ -480,7 +480,7 @@ class _Prices:
         return CastPartition(self.groups, prices, least, worth) if least > 0 else None
 
     def _per_message(self, price: Floats) -> Fraction:
-        """Return what a message costs at least under integer prices.
+        """Return the least cost of a message under integer prices.
 
         Costs are integers and what ties add to them, which is less than ``ties`` for each message
         and two more. So a move of k messages costs at least k times the least ratio, less ties,

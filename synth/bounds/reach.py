@@ -96,7 +96,7 @@ class _Curve:
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """What crosses a cut for a collective: whether sums, whether copies; ``roots``: the only
+    """Data that crosses a cut for a collective: sums or not, copies or not; ``roots``: the only
     sources (``out``) or destinations, if any; ``chunks`` for each pair of ranks."""
 
     sums: bool
@@ -184,7 +184,7 @@ def _near(apart: Ints, starts: Sequence[int]) -> Iterator[Bools]:
 def _terms(
     topology: Topology, cut: NodeCut, apart: Ints, flows: Flows, unit: Fraction, *, into: bool
 ) -> tuple[tuple[Fraction, Fraction], ...]:
-    """Return the terms of one cut: the µs from which on it adds so many GB/s, over the links out of
+    """Return the terms of one cut: the µs from which on it adds a number of GB/s, on links out of
     its ranks, or those into the others."""
     n = topology.ranks
     inside = cut.inside[:n]

@@ -23,7 +23,7 @@ from ..time.schedule_time import simulate
 
 
 def point_of(schedule: Schedule, known: Bounds, **more: Any) -> Point:
-    """Return the point of a schedule by what its busiest resource carries, beside the bounds of its
+    """Return the point of a schedule by the load of its busiest resource, beside the bounds of its
     problem; ``more``: other fields of the point."""
     rate = rounds_per_chunk(schedule)
     return Point(

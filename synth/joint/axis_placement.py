@@ -288,7 +288,7 @@ def _ranked_orders(
 
 
 def _codes(kind: Sequence[WorkloadOperation], orders: Ints) -> Ints:
-    """Return numbers of what each order gives the operations of a kind, shape (orders, operations).
+    """Return numbers of the placements of a kind's operations, shape (orders, operations).
 
     Equal rows are equal placements: where only its set of ranks matters to a collective that is
     their mask, with the root of a rooted one; else the ranks are digits.
@@ -344,7 +344,7 @@ def placed_us(
 
 
 def unlike(topology: Topology, levels: MachineLevels) -> Iterator[str]:
-    """Yield what differs between parts of a level, which one placement takes to be alike.
+    """Yield differences between parts of a level, which one placement takes to be alike.
 
     Parts are alike if the machine is the same with any two neighbours changed for each other: of
     the GPUs of a host in all hosts at once.

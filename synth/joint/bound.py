@@ -216,7 +216,7 @@ class JointBound:
         us: proved lower bound in µs.
         value_us: time of the fluid solution in µs; the bound is this or just below.
         prices: an integer per resource: the proof.
-        proof: what they prove.
+        proof: the bound that they prove.
         loads: bytes that each demand puts on each resource in the solution.
         chosen: the trees and flows of one demand of each orbit, from which the loads follow.
         symmetry: the symmetries by which it was solved.
@@ -438,7 +438,7 @@ class _ColumnSearch:
     # --- the answer -------------------------------------------------------------------------------
 
     def proved(self) -> tuple[tuple[int, ...], PricedBound]:
-        """Return integer prices and what they prove, the best of several roundings."""
+        """Return integer prices and their bound, the best of several roundings."""
         asked = [priced(one) for one in self.demands]
         best: tuple[tuple[int, ...], PricedBound] | None = None
         for orbit_prices in _roundings(self.best_prices):

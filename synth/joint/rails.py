@@ -75,7 +75,7 @@ class RailPlanner:
         self._place = np.argsort(host.ravel())
 
     def bound_us(self, matrix: Sequence[Sequence[int]] | Ints) -> float:
-        """Return the largest time that a host or a GPU needs for what leaves or enters it, in µs.
+        """Return the largest time in µs that a host or a GPU needs for its input or output.
 
         It holds for every schedule: these are cuts. On rails with any forwarding it was the optimum
         in every case tried.
@@ -131,7 +131,7 @@ class RailPlanner:
         return given.astype(np.int64)
 
     def loads(self, matrix: Sequence[Sequence[int]] | Ints) -> Floats:
-        """Return the part of what each rank sends that takes each link, shape (ranks, links)."""
+        """Return the part of each rank's data that takes each link, shape (ranks, links)."""
         one = self.plan(matrix).pieces
         hops = self._hops(one, np.arange(len(one.source)))
         piece = np.repeat(hops[0], hops[5])
@@ -157,7 +157,7 @@ class RailPlanner:
         for at, grains in zip(shard.tolist(), one.grains.tolist(), strict=True):
             cuts[at].append(grains)
         for cut, each in zip(cuts, shards, strict=True):
-            if not cut:  # what a rank has for itself
+            if not cut:  # data of a rank for itself
                 cut.append(int(each.bytes / plan.grain))
         first = np.cumsum([0, *(len(cut) for cut in cuts)])
         order = np.argsort(shard, kind="stable")

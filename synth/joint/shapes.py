@@ -89,7 +89,7 @@ def ranked_shapes(
     waiting = []
     for name in names:
         machine = topology(",".join(filter(None, (name, options))))
-        try:  # what prices of 1 on all links prove
+        try:  # bound by prices of 1 on all links
             least = joint_prices(machine, asked, [1] * len(machine.links)).us
         except UserError as error:
             raise Unreached(f"{error.message} on {machine.name}", hint=RELAYS_HINT) from error

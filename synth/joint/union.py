@@ -145,7 +145,7 @@ _OTHER = SumNeed(())
 def _need(
     sets: Sequence[frozenset[int]], held: dict[int, int], wanted: dict[int, int]
 ) -> ChunkNeed | None:
-    """Return what a chunk needs; ``_OTHER`` where it is neither copied nor summed whole."""
+    """Return the need of a chunk; ``_OTHER`` where it is neither copied nor summed whole."""
     starts = {rank: sets[who] for rank, who in held.items()}
     ends = {rank: sets[who] for rank, who in wanted.items()}
     if not ends or all(starts.get(rank) == who for rank, who in ends.items()):

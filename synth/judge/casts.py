@@ -1,4 +1,4 @@
-"""The verifier of casts: their trees of links, and what switches on them must be able to do.
+"""The verifier of casts: their trees of links, and the capabilities that their switches need.
 
 The contents of casts are replayed with those of transfers (:mod:`.replay`). Here, from the links
 alone, and without any engine's code:
@@ -64,7 +64,7 @@ def cast_shape_problems(s: Schedule) -> Iterator[str]:
 
 
 def cast_problems(s: Schedule) -> Iterator[str]:
-    """Yield what is wrong with trees, capabilities and groups; indices are in range."""
+    """Yield faults of trees, capabilities and groups; indices are in range."""
     groups: Groups = defaultdict(set)
     known: dict[tuple[object, ...], tuple[str, ...]] = {}
     for i, one in enumerate(s.casts):
@@ -99,11 +99,11 @@ class _SwitchPass:
         return frozenset[int]().union(*(copy.sources for copy in self.there))
 
     def turned(self, node: Node) -> bool:
-        """Return True if what leaves a switch was turned round, here or before."""
+        """Return True if data that leaves a switch was turned round, here or before."""
         return _roots(node) or (len(self.there) == 1 and self.there[0].turned)
 
     def leaving(self, node: Node) -> _Copy:
-        """Return what is on each link that leaves."""
+        """Return the data on each link that leaves."""
         copied = len(self.leaves) > 1 or any(copy.copied for copy in self.there)
         return _Copy(self.met(), copied, self.turned(node))
 
@@ -262,7 +262,7 @@ def _roots(node: Node) -> bool:
 def _switch_problems(
     node: Node, ends: tuple[list[int], list[int]], groups: set[frozenset[int]]
 ) -> Iterator[str]:
-    """Yield what a switch cannot do in a pass; its member set is added to the switch's groups."""
+    """Yield faults of a pass at its switch; its member set is added to the switch's groups."""
     before, after = ends
     many_in, many_out = len(before) > 1, len(after) > 1
     if not many_in and not many_out:

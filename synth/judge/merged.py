@@ -118,7 +118,7 @@ class _Row:
 
 
 def part_problems(schedule: Schedule) -> Iterator[str]:
-    """Yield what is wrong with the parts of a merged schedule; nothing for others."""
+    """Yield faults of the parts of a merged schedule; nothing for others."""
     parts = schedule.parts
     if not parts:
         return

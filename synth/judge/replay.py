@@ -49,7 +49,7 @@ _WORD = 64
 
 @dataclass(frozen=True, eq=False)
 class Unmet:
-    """A place whose final content is not what the postcondition asks for."""
+    """A place whose final data differs from the postcondition."""
 
     rank: int
     chunk: int
@@ -66,7 +66,7 @@ class Replay:
         redundant: transfers that brought exactly what was there already.
         unmet: postconditions that do not hold at the end, the first of each block.
         unmet_count: how many there are in all.
-        empty_at_end: places (chunk * ranks + rank) asked for by ``local_reduce`` groups that
+        empty_at_end: places (chunk * ranks + rank) required by ``local_reduce`` groups that
             hold nothing at the end.
         meet: True if some transfers or casts of one step arrive at one place.
         cast_fault: one code per cast.
@@ -289,7 +289,7 @@ class _Meeting:
         )
 
     def read(self, step: int) -> None:
-        """Bring together what the sources of all casts of a step hold."""
+        """Bring together the data of the sources of all casts of a step."""
         end = int(np.searchsorted(self.step, step, side="right"))
         for i in range(self.done, end):
             parts = self.state[self.sources[self.start[i] : self.start[i + 1]]]
@@ -496,7 +496,7 @@ def _set_bits(c: Collective) -> Words:
 
 
 def _group_places(c: Collective) -> Ints:
-    """Places that ranks need in order to sum the groups they are asked for."""
+    """Places that ranks need in order to sum the groups required of them."""
     places: list[Ints] = []
     for group in c.local_reduce:
         chunks = np.array(group, np.int64)

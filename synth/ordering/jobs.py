@@ -99,7 +99,7 @@ def best_shifts(jobs: Sequence[PeriodicJob], seed: int = 0) -> Shifts:
     if sum(after.values()) >= sum(before.values()):
         found, us, after = [0] * len(jobs), still, before
     excess = sum(after.values(), Fraction(0))
-    total = dict.fromkeys(grid.resources, -grid.common_us)  # what no shifts can help
+    total = dict.fromkeys(grid.resources, -grid.common_us)  # excess that no shifts remove
     for job in jobs:
         for use in (one for one in job.uses if one.resource in total):
             total[use.resource] += use.share * (use.end - use.start) * grid.common_us / job.period
@@ -336,7 +336,7 @@ def shared_jobs(plans: Sequence[WorkloadPlan], names: Sequence[str], seed: int =
 
     Raises:
         UserError: a plan takes longer than its period, two workloads give a resource different
-            bandwidths, or the periods have no short common multiple.
+            bandwidths, or the periods lack a short common multiple.
     """
     jobs = tuple(_periodic(plan, name) for plan, name in zip(plans, names, strict=True))
     shifts = best_shifts(jobs, seed=seed)

@@ -130,7 +130,7 @@ class AloneQuestion:
             if share.ranks != tuple(one.group):
                 collective = collective.within([place[v] for v in one.group], len(place))
             return AloneQuestion(share, collective, one.bytes)
-        shards = [  # of one byte each: which ranks need what, not how much
+        shards = [  # of one byte each: the data that ranks need, not its size
             Shard(tuple(place[v] for v in x.holders), tuple(place[v] for v in x.receivers), 1)
             for x in one.deliveries
         ]
@@ -140,7 +140,7 @@ class AloneQuestion:
 
     @property
     def key(self) -> object:
-        """Return what its bound depends on, equal for alike operations."""
+        """Return the key of its bound, equal for alike operations."""
         return nameless(self.share.topology).digest(), self.collective, self.bytes
 
     def waits(self, us: Fraction | float) -> bool:
@@ -213,7 +213,7 @@ class JointPlan:
 
 
 def by_engine(demand: CollectiveDemand) -> bool:
-    """Return True for what an engine can plan on a share of the machine: no demand, no relays."""
+    """Return True if an engine can plan it on a share of the machine: no demand, no relays."""
     return is_standard(demand) and not demand.relayed
 
 
@@ -389,7 +389,7 @@ class JointPlanner:
         """Return a schedule on a grid of a power of two, if it had a very fine one.
 
         Links of a share have ragged bandwidths, so trees have ragged parts: merged, the schedules
-        would have no common grain.
+        would lack a common grain.
         """
         if schedule.collective.message_chunks <= self.effort.grains:
             return schedule

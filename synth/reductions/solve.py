@@ -50,7 +50,7 @@ class Narrowed:
 
 
 def narrowed(topology: Topology, sketch: Sketch) -> Topology:
-    """Return the machine whose switches do only what the rules of a sketch leave to them."""
+    """Return the machine whose switches do only the work that a sketch's rules leave to them."""
     nodes = list(topology.nodes)
     for rule in sketch.rules:
         if not isinstance(rule, CastPolicy):
@@ -96,7 +96,7 @@ class Grains:
         return sum(collective.coarsest().sizes) <= self.effort.most
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
-        """Solve in grains: what solves that solves the problem."""
+        """Solve in grains: a solution of that solves the problem."""
         collective = problem.collective.coarsest().in_grains()
         outcome = yield Subproblem(replace(problem, collective=collective), budget, observer)
         return outcome
@@ -166,7 +166,7 @@ class _Judged(Forwarding):
 
 
 def with_our_bounds(point: Point, problem: Problem) -> Point:
-    """Return a point with weft's bound, its certificate, and what follows from them."""
+    """Return a point with weft's bound, its certificate, and their consequences."""
     known = bounds(problem.topology, problem.collective)
     return replace(
         point,

@@ -61,7 +61,7 @@ class Damage:
 
     @staticmethod
     def of(schedule: Schedule, left: Degraded) -> Damage:
-        """Return the damage; raises what :func:`require_ranks` does."""
+        """Return the damage; raises as :func:`require_ranks` does."""
         require_ranks(left)
         moved = left.link_image[schedule.route_links]
         hit = np.zeros(len(schedule), bool)

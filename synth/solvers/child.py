@@ -32,7 +32,7 @@ def _answer(question: Any, say: Say) -> None:
 
 
 def _solve(question: Any, found: Say) -> Any:
-    """Ask the solver named; only its own package is loaded.
+    """Call the solver named; only its own package is loaded.
 
     It is loaded without the limit of memory: where OpenBLAS cannot allocate meanwhile it tries for
     ever, and keeps Python's lock, so that not even the end of the owner would be noticed.

@@ -125,7 +125,7 @@ class CpModel:
         self._add(f"cumulative{{capacity{{offset:{capacity}}} intervals:{intervals}{demands}}}")
 
     def minimize(self, terms: Iterable[Term]) -> None:
-        """Ask for the least sum."""
+        """Minimize a sum."""
         numbers, factors = self._sum(terms)
         self._objective = f"objective{{vars:{numbers} coeffs:{factors} scaling_factor:1}}"
 

@@ -109,7 +109,7 @@ class RowProgram:
         )
 
     def solve(self, method: str, iterations: int | None) -> RowSolution:
-        """Ask HiGHS, with the options that SciPy's ``linprog`` sets; ``method`` is HiGHS' name.
+        """Call HiGHS, with the options that SciPy's ``linprog`` sets; ``method`` is HiGHS' name.
 
         Raises:
             MemoryError: HiGHS reports that it is out of memory.

@@ -60,7 +60,7 @@ STEINER_EFFORT = SteinerEffort()
 
 
 def tie_price(price: Floats) -> float:
-    """Return what routes pay for each link beside its price: of equal ones the shorter is taken."""
+    """Return the cost of each link beside its price: of equal routes the shorter is taken."""
     return STEINER_EFFORT.close * float(price.mean() or 1.0)
 
 

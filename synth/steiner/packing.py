@@ -352,7 +352,7 @@ class _TreeColumns:
         return [Fraction(int(x), best.x_denominator) for x in best.x_numerators[:n]]
 
     def _proof(self, price: Ints) -> PairPrices | None:
-        """Return what integer prices of orbits prove, over all sets of switches; None: nothing.
+        """Return the bound by integer prices of orbits, over all sets of switches; None: nothing.
 
         Routes are searched with a part of the mean price added to each link; prices must be so
         small that all of this on two trees is less than one.

@@ -32,7 +32,7 @@ NCCL, NCCL_TREE = "nccl", "nccl-tree"
 """Runtimes of NCCL's own kernels, which run no files: rings and all but trees, and trees."""
 
 CAST_NUMBERS = ("nvls", "cast", "signal", "casting")
-"""Keys of what plans take in which switches sum or copy."""
+"""Keys of times of plans in which switches sum or copy."""
 
 NO_CLASS = (
     "no class of link is known{where}: they have the machine's own α and bandwidth, under every "
@@ -62,7 +62,7 @@ class ModelNumber:
 
     @property
     def replaced_by(self) -> str:
-        """Return what replaces the number, in words: a flag, a line of a file, a measurement."""
+        """Return the number's replacement, in words: a flag, a line of a file, a measurement."""
         told = f"--timing {self.key}=…, or {self.key} under [timing] in the machine's file"
         first, *rest = self.key.split(".")
         key = f"{first}.{rest[0]}" if first in ("alpha", "host") else first
@@ -317,7 +317,7 @@ class ModelChoice:
             )
 
     def anchors(self) -> tuple[str, tuple[TimingNumber, ...]]:
-        """Return what results depend on (:func:`.kept`)."""
+        """Return the key of results (:func:`.kept`)."""
         return self.name, self.given
 
     def on(self, topology: Topology, runtime: str | None = None) -> RuntimeModel:

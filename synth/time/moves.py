@@ -203,7 +203,7 @@ def _pace(s: Schedule, cast: Ints, order: Ints) -> tuple[Fraction, ...]:
 
 
 def _brings_nothing(s: Schedule, cast: Ints, head: Ints) -> Bools:
-    """Return the legs that end at a rank which has what they bring."""
+    """Return the legs that end at a rank which already has their data."""
     c = s.casts
     owner = np.repeat(np.arange(len(c)), np.diff(c.destination_start))
     useless = replay(s).arrival_redundant

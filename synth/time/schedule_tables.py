@@ -529,7 +529,7 @@ def routes_with(
 def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]:
     """Different routes with the grains they carry: one transfer of each, and which one each has.
 
-    Told apart by sums of random words (a universal hash), which are checked: so it is exact.
+    Distinguished by sums of random words (a universal hash), which are checked: so it is exact.
     """
     count, length = len(start) - 1, np.diff(start)
     if not count:

@@ -1,4 +1,4 @@
-"""The hierarchical family: algorithms that see levels, with what each of them costs.
+"""The hierarchical family: algorithms that see levels, with their costs.
 
 A cost has one entry per level, innermost first, each in Hockney's form: steps · α + volume · M/B
 with the α and B of that level. Levels of one algorithm follow each other, so their times add up

@@ -81,7 +81,7 @@ class SlotPool:
             raise UserError(f"classic: rtt is {self.rtt}", hint="µs; 0 takes the machine's α")
 
     def GBps(self, topology: Topology, trees: Sequence[tuple[RoutedTree, RoutedTree]]) -> Fraction:
-        """Return what each of some trees has at most; those through one switch share its slots.
+        """Return the largest GB/s of each tree; those through one switch share its slots.
 
         Raises:
             UserError: a way without α, and no rtt.
@@ -125,7 +125,7 @@ class CastSite:
         return self.routes.topology
 
     def planes(self, kind: Kind, ranks: Sequence[int]) -> tuple[int, ...]:
-        """Return the switches of a group of ranks that do what a collective needs.
+        """Return the switches of a group of ranks that have the capabilities for a collective.
 
         Raises:
             UserError: there are none.
@@ -379,7 +379,7 @@ class InNetwork:
         cost: of a shape, innermost first: one entry per level.
         source: who published it.
         needs: what the machine must have, in two words.
-        levels: 1, or 2 where boxes and rails are told apart.
+        levels: 1, or 2 where boxes and rails differ.
         pipelined: no pieces; slices make the pipeline.
         pooled: switches have a pool of slots. Only by name: without it nothing is slower.
     """

@@ -251,7 +251,7 @@ class _LaneSearch:
         if hops == ranks - 1:
             return [0] if free.get(0) else []
         ways = [v for v, lanes in free.items() if lanes and not seen[v]]
-        if not hops:  # rings have no order: one of them has the first of these hops
+        if not hops:  # rings are unordered: one of them has the first of these hops
             return ways[:1]
         return sorted(ways, key=lambda v: (-free[v], self._ways_on(v, seen), (v - here) % ranks))
 
@@ -343,7 +343,7 @@ def rail_tree(p: Builder, grid: RankGrid, paths: Sequence[Ring] = ()) -> None:
                 p.chunk(parent, chunk).copy_to(rank=child, channel=2 * lane + 1)
 
 
-# --- what they cost, and the table ----------------------------------------------------------------
+# --- costs, and the table -------------------------------------------------------------------------
 
 
 def _pieces(times: int) -> Callable[..., HockneyCost]:

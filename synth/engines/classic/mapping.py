@@ -212,7 +212,7 @@ class _Question:
     meter: Meter | None
 
     def anchors(self) -> tuple[bytes, int]:
-        """Return what the answer depends on (:func:`.kept`): a digest of the model, its steps."""
+        """Return the key of the answer (:func:`.kept`): a digest of the model, its steps."""
         return sha256(self.model.text.encode()).digest(), self.steps
 
 

@@ -21,7 +21,7 @@ their data to a neighbour first and get the result from it at the end: two more 
 The runtime sends contiguous memory. Scattered chunks are **packed**: copied into fresh scratch in
 the order of their numbers, sent, and copied or added to their destination slots, as Bruck's and
 NCCL's algorithms do. A thread block that sends and receives takes large messages piece by piece, so
-that it cannot wait for itself; so messages of several chunks ask for blocks that do one of both.
+that it cannot wait for itself; so messages of several chunks need blocks that do one of both.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def _halve(w: Writer, order: Order, blocks: Blocks) -> None:
     while distance:
         messages = []
         for i, (head, *_) in enumerate(groups):
-            # The partner's half: those who agree with it in this bit and all higher ones.
+            # The partner's half: those that agree with it in this bit and all higher ones.
             partner = i ^ distance
             theirs = chunks_of(blocks, _run(groups, partner, distance))
             messages.append((order[head], order[groups[partner][0]], w.sorted(theirs)))

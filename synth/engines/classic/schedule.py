@@ -12,7 +12,7 @@ Steps follow from four rules, solved as a longest path:
   one step read what held before it);
 * arrivals at one place are in order, and share a step only if both are added.
 
-Local copies vanish, and a message between ranks that have no direct way is passed on by others.
+Local copies vanish, and a message between ranks without a direct way is passed on by others.
 Not expressible: a rank that sends a partial sum beside another one that it keeps.
 """
 
@@ -119,7 +119,7 @@ class _SlotValue:
 
 @dataclass(slots=True)
 class _ChunkVersions:
-    """The versions of a chunk on a rank: their masks, and who made and who read each."""
+    """The versions of a chunk on a rank: their masks, and the writers and readers of each."""
 
     masks: list[int] = field(default_factory=lambda: [0])
     makers: list[int] = field(default_factory=lambda: [NEVER])
@@ -400,7 +400,7 @@ class GpuRoutes:
 
 
 class Relays:
-    """Ways over other GPUs, for pairs that have no direct one: fewest hops, the least used ones."""
+    """Ways over other GPUs, for pairs without a direct one: fewest hops, the least used ones."""
 
     def __init__(self, near: Sequence[Sequence[int]]) -> None:
         self._near = near

@@ -83,7 +83,7 @@ def offers_of(topology: Topology) -> tuple[CastOffer, ...]:
 
 
 def _may_be_cast(topology: Topology, one: CastOffer) -> bool:
-    """Return True if the cast to all ranks of an offer keeps to what its switches can do."""
+    """Return True if the cast to all ranks of an offer keeps to its switches' capabilities."""
     every = one.cast(0, [v for v, _ in one.branches], 0)
     collective = make(Kind.BROADCAST, topology.ranks, roots=(one.issuer,))
     return not any(cast_problems(Schedule.of(topology, collective, (), casts=[every])))

@@ -119,7 +119,7 @@ class Exact:
         return None
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """The frontier, or the part of it that the objective asks for."""
+        """The frontier, or the part of it that the objective needs."""
         # The rest is kept for any schedule at all, should the search find none.
         whole = budget.meter(observer.cancelled)
         meter = whole.part(self.effort.search_share)

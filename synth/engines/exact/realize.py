@@ -326,7 +326,7 @@ def _read(built: _CpSatModel, values: Sequence[int]) -> Realization:
 
 @dataclass(frozen=True, slots=True)
 class PossibleCast:
-    """A cast of one piece in one step: who gets it, with the variable of each arrival."""
+    """A cast of one piece in one step: its receivers, with the variable of each arrival."""
 
     offer: CastOffer
     issued: int

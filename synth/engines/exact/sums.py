@@ -148,7 +148,7 @@ def _tree_turn(routes: SwitchRoutes, tree: NodeTree) -> TurnOffer:
 
 
 def _possible_turn(topology: Topology, one: TurnOffer) -> Iterator[TurnOffer]:
-    """Yield it if it keeps to what its switches can do."""
+    """Yield it if it keeps to the capabilities of its switches."""
     if len(one.members) < 2:
         return
     collective = make(Kind.ALLREDUCE, topology.ranks)

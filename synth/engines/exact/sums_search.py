@@ -71,7 +71,7 @@ class SumSearch:
     run: ExactRun
 
     def least(self, steps: int, meter: Meter) -> Fraction | None:
-        """Return what S steps need in the space; None if they are too few for any schedule.
+        """Lower bound on rounds per chunk of S steps; None if they are too few for any schedule.
 
         Raises:
             NothingFound: that is not known with half of what is left.

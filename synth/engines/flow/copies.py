@@ -111,7 +111,7 @@ def _bound_statement(
     solver: str,
     known: WholeChunks,
 ) -> str:
-    """Return the statement of what the program proves about all schedules of these chunks."""
+    """Return the statement that the program proves about all schedules of these chunks."""
     size = f"{epochs.count} epochs of {field.machine.us(epochs.tau):,.3f} µs, rounded down"
     proved = 0.0
     if answer.infeasible:

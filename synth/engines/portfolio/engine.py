@@ -384,7 +384,7 @@ class _Race:
         return math.nan if frontier else float(min(self._worth(p)[0] for p in self.found))
 
     def _enough(self, steps: int, *, first: bool) -> bool:
-        """Return True if the race is over: asked to, with the best answer, or without budget."""
+        """Return True if the race is over: cancelled, with the best answer, or without budget."""
         if self.meter.stopped():
             return True
         if not self.found or self._met():
@@ -444,7 +444,7 @@ class _Race:
             schedule = arranged(point.schedule, size, self.budget.seed, meter=self.meter)
             self.found.append(_with_finder(replace(point, schedule=schedule), engine))
 
-    # --- what is enough ---------------------------------------------------------------------------
+    # --- stop criteria ----------------------------------------------------------------------------
 
     def _met(self) -> bool:
         match self.problem.objective:
@@ -502,7 +502,7 @@ class _Race:
             self.times[key] = simulate(point.schedule, size).time_us
         return self.times[key]
 
-    # --- what is kept -----------------------------------------------------------------------------
+    # --- kept points ------------------------------------------------------------------------------
 
     def outcome(self) -> Outcome:
         """Return the best points at the sizes of the objective.

@@ -99,7 +99,7 @@ class PlacementSearch:
     def _tell(
         self, placed: Placements, improved: Callable[[Placements], None] | None, share: float
     ) -> None:
-        """Report what takes less than a share of the time of the last report."""
+        """Report placements that take less than a share of the time of the last report."""
         end = int(placed.end.max())
         if end < share * self.told:
             self.told = end

@@ -271,11 +271,11 @@ class OnMachine:
     observer: Observer
 
     def stage(self, name: str) -> None:
-        """Tell it."""
+        """Pass it on."""
         self.observer.stage(name)
 
     def incumbent(self, point: Point) -> None:
-        """Tell it, as a schedule of the machine itself."""
+        """Pass it on, as a schedule of the machine itself."""
         self.observer.incumbent(on_machine(self.problem, point))
 
     def cancelled(self) -> bool:

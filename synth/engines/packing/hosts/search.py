@@ -172,7 +172,7 @@ def search(wanted: TreeDemand, *, relay: int, level: float, passes: int = 0) -> 
     order = np.full((passes, trees, hops), -1, np.int32)
     links = np.full((passes, trees, hops, width), -1, np.int32)
     roots = np.tile(wanted.roots, (passes, 1))
-    # Resources that have no price take no part in the mean one, which a level costs.
+    # Resources without a price take no part in the mean one, which a level costs.
     level *= len(wanted.room) / max(1, int((wanted.room < 1e200).sum()))
     waves = wanted.waves if len(wanted.waves) else np.ones(trees, np.int64)
     looks = len(wanted.graphs[0].link_src) + wanted.groups**2

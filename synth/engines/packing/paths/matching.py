@@ -32,7 +32,7 @@ Way = tuple[int, ...]
 def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT) -> Packing | None:
     """The same messages without relays, in rounds: its trees are listed round by round.
 
-    None where ranks have no ways through switches alone, there are too many messages, or such ways
+    None where ranks lack ways through switches alone, messages are too many, or such ways
     load some resource by a tenth more than the packing does.
     """
     table = _MessageRoutes.of(packing, effort) if packing.us_per_byte else None
