@@ -44,7 +44,7 @@ def best_assignment(worth: Floats) -> tuple[Ints, Ints]:
 
 @kernel
 def assign(cost: Array, rows: int, columns: int, column_of: Array) -> None:
-    """Fill ``column_of`` each row, all -1, for the least cost; there are no more rows than columns.
+    """Fill ``column_of`` each row, all -1, for the least cost; at most as many rows as columns.
 
     ``row_price``, ``column_price``: dual prices; a cell never costs less than its two. ``far``:
     the length of the shortest path to each column from the row that is assigned now, over

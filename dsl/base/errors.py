@@ -266,7 +266,7 @@ def require_type(value: object, kind: type[T], what: str, hint: str) -> T:
 
 
 def placed(make: Callable[[], T], where: str) -> T:
-    """Return what a function makes; its errors get a place in a file.
+    """Return a function's result; its errors get a place in a file.
 
     Raises:
         BadFile: it raised a UserError.

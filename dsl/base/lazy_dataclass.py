@@ -137,7 +137,7 @@ def _write(made: type[Any], init: bool, options: Mapping[str, bool]) -> Mapping[
         made.__name__,
         [(field.name, field.type, field) for field in every],
         namespace=names,
-        slots=init and not all(field.init for field in every),  # which have no default on the class
+        slots=init and not all(field.init for field in every),  # which lack a default on the class
         init=init,
         repr=not init and options["repr"],
         eq=not init and options["eq"],
@@ -162,7 +162,7 @@ def _refuse_deletion(self: Any, name: str) -> None:
 
 
 def _is_fixed(noun: Any, name: str) -> bool:
-    """Tell whether a name cannot be set: a plain class under a frozen one may add names."""
+    """Return True if a name cannot be set: a plain class under a frozen one may add names."""
     return name in noun.__dataclass_fields__ or "__dataclass_fields__" in vars(type(noun))
 
 

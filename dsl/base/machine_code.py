@@ -174,7 +174,7 @@ class MachineCode(_Cache):
 
 @cache
 def announce() -> None:
-    """Tell once in a process that something is compiled."""
+    """Report once in a process that something is compiled."""
     LOG.info(COMPILING)
 
 
@@ -242,7 +242,7 @@ def _trusted(folder: Path) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """Return True for what the user, or the owner of the package, has alone written."""
+    """Return True for files that only the user, or the owner of the package, can write."""
     owners = (os.geteuid(), _package().stat().st_uid)
     return found.st_uid in owners and not _others_write(found)
 

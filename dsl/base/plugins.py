@@ -134,7 +134,7 @@ def blamed(plugin: Plugin | None, doing: str) -> Iterator[None]:
     """Turn unexpected exceptions of the block into faults of a plug-in; None: leave them.
 
     Raises:
-        PluginFault: as said. Errors of weft's own tree and KeyboardInterrupt pass.
+        PluginFault: as above. Errors of weft's own tree and KeyboardInterrupt pass.
     """
     running = _RUNNING.get()
     if plugin is None or plugin in running:

@@ -164,7 +164,7 @@ def end_with_owner(folder: Path) -> None:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of what a process wrote, at most 200 characters, or nothing."""
+    """Return the last line of a process's output, at most 200 characters, or nothing."""
     return "".join(text.strip().splitlines()[-1:])[:200]
 
 

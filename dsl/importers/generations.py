@@ -30,7 +30,7 @@ ALPHA_NOTE = (
 )
 
 NO_PEER_ACCESS = "back ends of peer access (mscclpp-json, torch-symm) do not run"
-"""In the notes of machines some of whose GPUs have no access to each other's memory."""
+"""In the notes of machines some of whose GPUs lack access to each other's memory."""
 
 CPU_LINK = Fraction(10)
 """GB/s between sockets of an unknown CPU: NCCL's value for Intel since Skylake."""

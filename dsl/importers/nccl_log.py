@@ -97,7 +97,7 @@ class NcclLog(Frozen):
 
 
 def read_log(text: str) -> NcclLog:
-    """Return what the lines of a debug log in a text say; of a text without any, nothing."""
+    """Return the contents of a debug log's lines in a text; empty without any."""
     plain = plain_lines(text)
     lines = [line for line in plain if _LOG.search(line)]
     settings = dict(_ENVIRONMENT.findall(text)) if looks_like_json(text) else {}
@@ -138,7 +138,7 @@ def read_log(text: str) -> NcclLog:
 
 
 def _choice(told: re.Match[str], fork: bool) -> NcclChoice:
-    """Return what ran, in the words of tuner files; ``fork``: by the numbers of
+    """Return the choice that ran, in the words of tuner files; ``fork``: by the numbers of
     microsoft/msccl."""
     names = OF_MSCCL if fork else ALGORITHMS
     algorithm, protocol = told[3].lower(), told[4].lower()

@@ -169,7 +169,7 @@ def looks_like_nccl_tests(text: str) -> bool:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of an output without colours and what launchers put before them.
+    """Return the lines of an output without colours and launchers' labels.
 
     A label is taken off where most lines have one: of a known form, or the same text on most lines
     as before the head of the table.
@@ -329,7 +329,7 @@ def require_warm(run: NcclTestsRun, where: str) -> None:
 
 
 def _told_by_columns(rows: Sequence[_Measured], ranks: int) -> str:
-    """Return the test whose sums have no root, by busbw ÷ algbw; empty where it is another.
+    """Return the test whose sums lack a root, by busbw ÷ algbw; empty where it is another.
 
     The factor is 2(n - 1)/n of an allreduce and (n - 1)/n of a reduce_scatter. Without sums,
     allgather and alltoall print the same columns.

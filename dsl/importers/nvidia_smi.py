@@ -181,7 +181,7 @@ _STATES = {
 
 
 def _peer_notes(matrix: Matrix) -> Iterator[str]:
-    """Say which GPUs have no access to each other, as ``nvidia-smi topo -p2p`` lists."""
+    """Report which GPUs lack access to each other, as ``nvidia-smi topo -p2p`` lists."""
     every = matrix.gpus * (matrix.gpus - 1)
     for peers in matrix.peers:
         what = " and ".join(CAPABILITIES[letter] for letter in peers.capability)
@@ -341,7 +341,7 @@ class _Guess(Frozen):
     def of(
         nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool, devices: SmiDevices
     ) -> _Guess:
-        """Return the guess by NVLink counts, and by what else the text says where several fit."""
+        """Return the guess by NVLink counts, and by other facts in the text where several fit."""
         first = GENERATIONS[_guessed(nvlinks, switches, coherent)]
         if not nvlinks:
             return _Guess(first, (), ())
@@ -374,7 +374,7 @@ def _fitting(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> lis
 
 
 def _evidence(devices: SmiDevices) -> Iterator[tuple[str, Callable[[Generation], bool]]]:
-    """Yield what a text says beside the counts, in words, with the test of a generation."""
+    """Yield facts of a text beside the counts, in words, with the test of a generation."""
     if devices.words:
         listed = ", ".join(devices.words)
         yield f"the word {listed}", lambda one: one.name.partition("-")[0] in devices.words

@@ -180,7 +180,7 @@ def _absent(rates: PairRates, flows: int) -> Iterator[str]:
 
 
 def _shared(rates: PairRates, flows: Sequence[tuple[int, int]]) -> Iterator[Resource]:
-    """Yield what two directions of a pair share, and the ports of GPUs."""
+    """Yield the resources that both directions of a pair share, and the ports of GPUs."""
     one, both = rates.one, rates.both
     place = {flow: i for i, flow in enumerate(flows)}
     sums = {

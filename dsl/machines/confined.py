@@ -134,7 +134,7 @@ class _Between(Frozen):
         return any(self.made.nodes[v].computes for v in self.outside)
 
     def after(self, state: _State, link: Link) -> int | None:
-        """Return what a message has behind it after a link; None: no runtime takes it."""
+        """Return the history of a message after a link; None: no runtime takes it."""
         (u, behind), v, nodes = state, link.dst, self.made.nodes
         one, other = nodes[u], nodes[v]
         arrived = _OWN if other.stores else _CAME
@@ -278,7 +278,7 @@ class PlainMachine(Frozen, eq=False):
         return tuple(sorted(copy for i in links for copy in self.rows[i]))
 
     def shares(self, use: Floats) -> Floats:
-        """Return what each row of ``machine`` is in use, of all rows of the confined machine:
+        """Return the use of each row of ``machine``, from that of the confined machine's rows:
         copies of a link add up.
         """
         return np.array([use[list(copies)].sum() for copies in self.rows])

@@ -292,7 +292,7 @@ def _folded(text: str) -> str:
 
 
 def _left_out(topology: Topology, text: str) -> str:
-    """Return the note that says that a named device was left out; empty if there is none."""
+    """Return the note about a named device that was left out; empty without any."""
     plain = re.escape(text.partition(".")[2] if _OF_HOST.fullmatch(text) else text)
     named = re.compile(rf"(?<![\w.:]){plain}(?![\w.:])", re.IGNORECASE)
     return next((n for n in topology.notes if "left out" in n and named.search(n)), "")

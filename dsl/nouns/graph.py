@@ -336,7 +336,7 @@ def _note_unread(
 
 
 def _without(names: list[str], noun: str, attribute: str) -> str:
-    """Say which nodes or edges lack an attribute: ``3 edges (…) have no `latency```."""
+    """Report which nodes or edges lack an attribute: ``3 edges (…) have no `latency```."""
     verb = "has" if len(names) == 1 else "have"
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     return f"{count(len(names), noun)} ({shown}) {verb} no `{attribute}`"

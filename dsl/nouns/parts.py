@@ -55,12 +55,12 @@ class Node:
 
     @property
     def computes(self) -> bool:
-        """Return True if the node copies or sums what passes through it."""
+        """Return True if the node copies or sums data that passes through it."""
         return self.multicast or self.reduces
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Return the words of what it does beside forwarding."""
+        """Return its capabilities beside forwarding in words."""
         return tuple(word for word in CAPABILITIES if getattr(self, word))
 
 

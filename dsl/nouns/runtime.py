@@ -325,7 +325,7 @@ class Loader(Frozen):
     def built(self, family: str, amd: bool | None) -> bool | None:
         """Return whether its kernels are built for a family of GPUs; None: that is not known.
 
-        ``amd``: who makes the GPUs; None if unknown.
+        ``amd``: whether AMD makes the GPUs; None if unknown.
         """
         if family not in _SEVERAL:
             return family in self.families
@@ -406,9 +406,9 @@ programs stay as they are; MSCCL++, whose plans a program registers; a fork of 2
 
 def loaders_for(family: str, amd: bool | None = None) -> tuple[Loader, ...]:
     """Return the runtimes that fit GPUs, the best first: those built for their family; if that does
-    not tell the generation, the one that reads MSCCL XML on most GPUs of their maker.
+    not show the generation, the one that reads MSCCL XML on most GPUs of their maker.
 
-    ``amd``: who makes the GPUs; None if unknown.
+    ``amd``: whether AMD makes the GPUs; None if unknown.
     """
     if family not in _SEVERAL:
         return tuple(x for x in LOADERS.values() if x.built(family, amd))

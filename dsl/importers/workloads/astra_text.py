@@ -152,7 +152,7 @@ def _kind(text: str, where: str) -> str:
 
 
 def _head(kind: str, words: Sequence[str], layers: int, where: str) -> _Head:
-    """Return what the first line says: numbers after labels (``checkpoints: 2 2 11``)."""
+    """Return the fields of the first line: numbers after labels (``checkpoints: 2 2 11``)."""
     numbers = [int(x) for x in words if COUNT.fullmatch(x)]
     if kind.startswith("HYBRID_DLRM"):
         if not numbers or numbers[0] >= layers:

@@ -48,7 +48,7 @@ Row = tuple[int, ...]
 
 
 def call_kind(name: str, where: str) -> str:
-    """Return the kind of a collective, ``send``, ``recv``, or empty for what moves nothing.
+    """Return the kind of a collective, ``send``, ``recv``, or empty for calls that move nothing.
 
     Raises:
         BadFile: a name that is not known.
@@ -242,7 +242,7 @@ def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
 def _calls(
     rows: Sequence[Mapping[str, Any]], ranks: int, side: Groups, where: str
 ) -> Iterator[TorchCall | None]:
-    """Yield a rank's calls, and None for what moves nothing; ``where``: its file."""
+    """Yield a rank's calls, None for those that move nothing; ``where``: its file."""
     groups: Groups = side
     cut: BadFile | None = None
     for row in rows:
@@ -258,7 +258,7 @@ def _calls(
             continue
         place = f"{where}: node {row.get('id')}"
         values, outputs = (_values(row, key, place) for key in ("inputs", "outputs"))
-        # wait and barrier have no tensor in front
+        # wait and barrier lack a tensor in front
         shift = 1 if any(x in values[:5] for x in ("wait", "barrier")) else 0
         try:
             kind = call_kind(name := str(values[4 - shift]), place)
@@ -331,7 +331,7 @@ def _tensors(values: Sequence[Any]) -> list[list[Any]]:
 
 
 def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchCall | None]:
-    """Yield the calls of a rank's list, and None for what moves nothing.
+    """Yield the calls of a rank's list, and None for those that move nothing.
 
     Sizes are elements, peers and roots ranks of all.
     """
