@@ -140,7 +140,7 @@ def realize(
 ) -> Realized:
     """The first candidate better than ``worst`` that a solver finds, or else what it can find.
 
-    A candidate that the solver cannot decide ends the list: later ones are as hard. Then
+    A candidate that the solver cannot decide ends the list: later ones are not easier. Then
     the least rounds of small chunk counts are searched with the effort that is left.
     """
     refuted = True

@@ -308,7 +308,7 @@ def settle(
 
 
 def search_steps(looked: int) -> int:
-    """Return the work of searches that ``looked`` at links and nodes, in steps: a link with its
+    """Return the steps of work for ``looked`` links and nodes in searches: a link with its
     resources and its share of the heap takes some 30 ns."""
     return 1 + looked // 32
 
