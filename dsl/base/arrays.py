@@ -1,4 +1,4 @@
-"""Types of NumPy arrays, named by what their elements are, and their distinct values."""
+"""Types of NumPy arrays, named by their elements, and their distinct values."""
 
 from __future__ import annotations
 

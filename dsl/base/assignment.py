@@ -1,4 +1,4 @@
-"""Assignment of rows to columns such that the sum of what the pairs are worth is greatest.
+"""Assignment of rows to columns such that the sum of the pairs' values is greatest.
 
 SciPy has it too, and the tests compare. But to load ``scipy.optimize`` takes 0.46 CPU seconds, as
 long as all of a small ``weft compile``, whose tables have some ten rows.

@@ -207,7 +207,7 @@ _OPTION = (
 )
 _PROGRAMS = r"\b(weft [\w-]+|\w+-smi|mpirun|mpiexec|dask|torchrun|srun|pip|run the test) "
 _LONGEST = 4000
-"""Characters of a message in which options are looked for; longer ones hold what files say."""
+"""Characters of a message in which options are looked for; longer ones hold text of files."""
 
 
 def in_python(text: str) -> str:

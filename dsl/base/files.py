@@ -244,7 +244,7 @@ def _write_pieces(path: str | Path, pieces: Iterable[bytes], force: bool) -> Non
 
 
 def write_files(prefix: str | Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
-    """Write several files, named by what follows a prefix; none of them if one cannot be written.
+    """Write several files, named by the text after a prefix; none of them if one cannot be written.
 
     Raises:
         UserError: one exists and ``force`` is not given, or cannot be written.
@@ -514,7 +514,7 @@ def parse_toml(text: str, where: str, *, exact: bool = False) -> dict[str, Any]:
     Raises:
         BadFile: invalid TOML, an integer beyond 64 bits, or nested too deeply.
     """
-    import tomllib  # a tenth of what `weft --help` takes, and few verbs read such a file
+    import tomllib  # a tenth of the time of `weft --help`, and few verbs read such a file
 
     text = text.removeprefix(_BOM).replace("\r\n", "\n")
     try:

@@ -1,4 +1,4 @@
-"""Keep what follows from frozen nouns: a function of a topology or a schedule is computed once.
+"""Keep results of frozen nouns: a function of a topology or a schedule is computed once.
 
 Results are kept beside the nouns, not on them, so that equality, hashes, ``repr``, ``replace`` and
 pickles do not see them. An entry goes when one of its nouns does, at the latest when ``most``

@@ -111,7 +111,7 @@ def _written_at_call(
 
 
 _WRITE = "__write__"
-"""Attribute of a method that is not written yet: what writes it."""
+"""Attribute of a method that is not written yet: its writer."""
 
 
 class _Signature:

@@ -70,7 +70,7 @@ class Watch:
     _cpu: float = -1.0
 
     def fault(self, process: int) -> str | None:
-        """Look once; return what is wrong with the process, if anything is."""
+        """Look once; return the fault of the process, if any."""
         one = vitals(process)
         self._stopped = self._stopped + 1 if one.state and one.state in STOPPED else 0
         if self._stopped >= self.stopped:

@@ -43,7 +43,7 @@ FOLDER = "machine_code"
 """Folder of the files below the package's."""
 
 GENERIC = ("generic", "")
-"""Name and features of a processor that has what all of its architecture have."""
+"""Name and features of a processor with the common features of its architecture."""
 
 LOG = logging.getLogger("weft.kernels")
 

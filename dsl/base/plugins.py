@@ -89,7 +89,7 @@ class PluginWarning(UserWarning):
 
 
 def warn(text: str, error: BaseException | None = None) -> None:
-    """Issue a :class:`PluginWarning`, with the traceback of what caused it."""
+    """Issue a :class:`PluginWarning`, with the traceback of its cause."""
     trace = "".join(traceback.format_exception(error)) if error is not None else ""
     repeat(PluginWarning(text, trace))
 
@@ -178,7 +178,7 @@ def expect(kind: type[T], made: object, maker: object, doing: str) -> T:
 
 
 def load(plugin: Plugin, needs: tuple[str, ...] = (), reasons: tuple[str, ...] = ()) -> Any:
-    """Import what a plug-in's entry point names, and return it guarded.
+    """Import the object of a plug-in's entry point, and return it guarded.
 
     ``needs``: attributes it must have; if ``name`` is one, it must equal the entry point's.
     ``reasons``: methods that return a text (why something cannot be done) or None.

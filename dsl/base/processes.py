@@ -43,7 +43,7 @@ POLL = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, and what it adds to the environment of this process."""
+    """A command line, and its additions to the environment of this process."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)

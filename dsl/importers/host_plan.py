@@ -26,7 +26,7 @@ from .generations import CABLE_ALPHA, NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generat
 
 
 class HostPart(Frozen):
-    """A node other than a GPU; ``names``: what the machine's tools call it.
+    """A node other than a GPU; ``names``: those of the machine's tools.
 
     ``host``: of those of a plan of several hosts; None of what joins them.
     """

@@ -1,4 +1,4 @@
-"""Reader of debug logs of NCCL, RCCL and the runtimes of MSCCL: what was read, and what ran.
+"""Reader of debug logs of NCCL, RCCL and the runtimes of MSCCL: files read, and choices that ran.
 
 Forms, by their sources: ``Parsed MSCCL Algorithm F successfully.`` and ``Connected N MSCCL
 algorithms`` (microsoft/msccl 0.7.4); ``Using MSCCL files from D`` (ROCm/rccl to 7.2.4); ``MSCCL:

@@ -538,7 +538,7 @@ _BETWEEN = re.compile(r"\}([ \t]*\n\s*)\{")
 """Ends of objects that stand one in a line, without commas."""
 
 _NAMES = {name.replace("_", ""): name for name in (*TESTS, "sendrecv", "hypercube", "alltoallv")}
-"""Tests by what rccl-tests call them, in small letters: ``AllReduce``."""
+"""Tests by their names in rccl-tests, in small letters: ``AllReduce``."""
 
 Record = dict[str, Any]
 

@@ -29,7 +29,7 @@ class FabricSwitch(Frozen):
 
 
 class FabricLink(Frozen):
-    """A cable between two switches, by position; None: GB/s of what is below, µs of a NIC."""
+    """A cable between two switches, by position; None: GB/s of the links below, µs of a NIC."""
 
     low: int
     high: int

@@ -47,7 +47,7 @@ BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 Parts = tuple[tuple[Node, ...], tuple[Link, ...], tuple[Resource, ...], tuple[str, ...]]
-"""Nodes, links, shared resources, and notes on what was assumed."""
+"""Nodes, links, shared resources, and notes on assumptions."""
 
 
 def graph_of(

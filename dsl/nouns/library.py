@@ -110,7 +110,7 @@ class TunedPlan(Frozen):
 
 
 class RuntimeTimes(Frozen):
-    """Times of what a runtime runs by itself, without a file, at the sizes of a grid.
+    """Times of a runtime's own programs, without a file, at the sizes of a grid.
 
     Attributes:
         name: the runtime and its version. ``how``: what it runs at each size; empty if not timed.

@@ -19,7 +19,7 @@ class NodeKind(StrEnum):
 
 
 class Medium(StrEnum):
-    """Class of a link: decides what a message costs beside the link's α and bandwidth."""
+    """Class of a link: decides the cost of a message beside the link's α and bandwidth."""
 
     NVLINK = "nvlink"
     XGMI = "xgmi"

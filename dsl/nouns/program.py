@@ -1,4 +1,4 @@
-"""The program: what each rank's thread blocks do, independent of any runtime.
+"""The program: instructions of each rank's thread blocks, independent of any runtime.
 
 A thread block has at most one send peer and one receive peer on one channel and runs its
 instructions in order; blocks of a rank run concurrently. A **connection** (source, destination,
@@ -174,7 +174,7 @@ ABSENT = -1
 
 
 class Code(Frozen, eq=False, kw_only=True):
-    """Columns of thread blocks, instructions and waits: what a program, or a file, does.
+    """Columns of thread blocks, instructions and waits, of a program or a file.
 
     Blocks and instructions are numbered through all ranks. The blocks of a rank are contiguous,
     and so are the instructions of a block, in order.
@@ -276,7 +276,7 @@ class Code(Frozen, eq=False, kw_only=True):
         """``rank 3 tb 1``."""
         return f"rank {self.block_rank[block]} tb {self.block_id[block]}"
 
-    # --- what follows from the columns, computed once ---------------------------------------------
+    # --- derived from the columns, computed once --------------------------------------------------
 
     @cached_property
     def first_block(self) -> Ints:

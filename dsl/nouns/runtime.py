@@ -76,7 +76,7 @@ UNLIMITED = 1 << 30
 
 
 class Target(Frozen):
-    """Limits of one runtime that reads MSCCL XML, or of what several read alike.
+    """Limits of one runtime that reads MSCCL XML, or of several that read it alike.
 
     Attributes:
         letters: one for each runtime that it stands for, as in the reader's remarks.
@@ -280,7 +280,7 @@ _SEVERAL = ("", "pcie", "rtx")
 
 
 class Loader(Frozen):
-    """A runtime that is given our files: which, on which GPUs, how, and what it prints then.
+    """A runtime that is given our files: which, on which GPUs, how, and its output then.
 
     Attributes:
         name: that of its :class:`Target` if it reads MSCCL XML.

@@ -418,7 +418,7 @@ class _PlannedOrder(Frozen, eq=False):
 
 
 def _check_order(order: _PlannedOrder, casts: Casts, where: str) -> None:
-    """Refuse priorities that do not fit the transfers, or fit only some of what they order."""
+    """Refuse priorities that do not fit the transfers, or order only transfers or only casts."""
     if order.planned and len(order.priority) != order.transfers:
         raise BadFile("priority must be one number per transfer", where=f"{where}: transfers")
     ends = (int(order.priority.min(initial=0)), int(order.priority.max(initial=0)), order.stride)

@@ -52,7 +52,7 @@ class Meter:
             meter = meter.outer
 
     def came_on_top(self, before: int) -> None:
-        """Give back what was spent since ``done`` was ``before``: that search takes no work from
+        """Give back the work spent since ``done`` was ``before``: that search takes no work from
         those beside it. It stays counted, here and in the searches around."""
         self.limit += self.done - before
 

@@ -53,7 +53,7 @@ from .words import BandwidthBound, capacity_words, carried, chunk_words, listed,
 
 @dataclass(frozen=True)
 class Crossing:
-    """Links that something must cross, and a cover that bounds what they carry.
+    """Links that something must cross, and a cover that bounds their load.
 
     Attributes:
         links: indices of the links.
@@ -484,7 +484,7 @@ def _violated(
 def _mix(
     topology: Topology, cuts: tuple[NodeCut, ...], answer: Certified, *, complete: bool
 ) -> Mix | None:
-    """Weights and prices from the dual; links are priced up to what the weights need."""
+    """Weights and prices from the dual; links are priced up to the need of the weights."""
     fabric = fabric_of(topology)
     weights = [int(w) for w in -answer.dual_ub[fabric.resources :]]
     paid = np.array([int(p) for p in -answer.dual_ub[: fabric.resources]], dtype=object)

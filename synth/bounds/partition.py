@@ -293,7 +293,7 @@ class _Truncation:
 
 @dataclass(frozen=True, eq=False)
 class CastPartition:
-    """Groups of ranks, prices of rows, and what they prove.
+    """Groups of ranks, prices of rows, and their bound.
 
     ``prices`` are integers of links and shared resources; a message costs at least ``per_message``
     of them; ``worth``: price times GB/s, summed.

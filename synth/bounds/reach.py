@@ -1,4 +1,4 @@
-"""Pairs served across a cut in time: what crosses early is of few ranks, what crosses late for few.
+"""Pairs served across a cut in time: data that crosses early is of few ranks, late data for few.
 
 Let X be a set of ranks and Y the others. For every rank s in X and every rank d in Y, the part of a
 message that s has for d leaves X in some transfer, whose first link starts at a rank u of X, at a
@@ -232,7 +232,7 @@ def _dests(inside: Bools, flows: Flows) -> Ints:
 
 
 def _written(topology: Topology, flows: Flows, found: _Curve) -> Reach:
-    """The cut, and what a byte that crosses at some time can be made of and serve, in words."""
+    """The cut, and sources and targets of a byte that crosses at some time, in words."""
     cut, into = found.cut, found.into
     inside = [int(i) for i in cut.inside[: topology.ranks].nonzero()[0]]
     made = "is made of data of ranks within t only" if flows.sums else "is of one rank"

@@ -106,7 +106,7 @@ class RailPlanner:
         quota = between.sum(axis=(2, 3)) // size
         stages = stages_of(quota)
         sent = _staged(_balanced(between, quota), quota, stages, size)
-        # What stays in its host comes last, since links inside are wide.
+        # Data that stays in its host comes last, since links inside are wide.
         i, _, s, d = np.nonzero((blocks - between) * ~np.eye(size, dtype=bool))
         same = np.full(len(i), -1), blocks[i, i, s, d], np.full(len(i), len(stages))
         local = [i * size + s, i * size + d, *same]
@@ -318,7 +318,7 @@ def _balanced(blocks: Ints, quota: Ints) -> list[Ints]:
 
 
 def _staged(sent: list[Ints], quota: Ints, stages: Sequence[Stage], size: int) -> list[Ints]:
-    """Cut what is sent at the borders of stages; add the column of stages.
+    """Cut pieces at the borders of stages; add the column of stages.
 
     ``sent`` is sorted by hosts and rail, so all of a pair of hosts on a rail is one interval.
     """
@@ -369,7 +369,7 @@ class Stage:
 
 def stages_of(matrix: Ints, most: int = 4096) -> list[Stage]:
     """Return stages that move a matrix of whole amounts; their widths add up to the largest sum of
-    a row or a column. ``most`` stages, at most: what is left then is in none."""
+    a row or a column. ``most`` stages, at most: the rest is in none."""
     left = np.array(matrix, np.int64)
     # What is added so that all rows and columns have the largest of their sums: both lines have
     # one length, and interval i of the one overlaps interval j of the other.

@@ -220,7 +220,7 @@ def _tree_problems(
 
 
 def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Iterator[str]:
-    """Follow what is on each link: which sources, and whether copies of it went elsewhere."""
+    """Follow the data on each link: its sources, and whether copies of it went elsewhere."""
     ranks, nodes = topology.ranks, topology.nodes
     for v, found in sorted(passes.of.items()):
         node = nodes[v]  # without an issuer every pass counts; others pass copies on one by one
@@ -232,7 +232,7 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
             yield f"it passes {nodes[v].name} {passed} times, and twice is up and down"
         if found[-1].enters and not found[-1].leaves:
             yield f"what enters {nodes[v].name} last goes nowhere"
-    passing: dict[int, list[_Copy]] = defaultdict(list)  # at switches that pass on what comes
+    passing: dict[int, list[_Copy]] = defaultdict(list)  # at switches that pass on all data
     for i, k in enumerate(one.links):
         x, once = topology.links[k], passes.out_of.get(i)
         if x.src < ranks:

@@ -241,7 +241,7 @@ def _waves(moves: _TransferColumns) -> tuple[Ints, Ints]:
 
 @dataclass(eq=False)
 class _Meeting:
-    """The casts of one block, sorted by step: what their sources hold together is a place.
+    """The casts of one block, sorted by step: the union of their sources' data is a place.
 
     Attributes:
         state: that of the block, with a row for each of these casts behind it.

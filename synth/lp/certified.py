@@ -53,7 +53,7 @@ from .highs import INFEASIBLE, OPTIMAL, iteration_steps, solve_lp
 
 @dataclass(frozen=True, slots=True)
 class ProgramEffort(Effort):
-    """Limits on what is done to a linear program besides solving it in floats."""
+    """Limits on the work on a linear program besides solving it in floats."""
 
     quotient_columns: int = setting(
         200, "columns from which a program is shrunk by colour refinement"
@@ -413,7 +413,7 @@ def _towards_interior(lp: LinearProgram, prices: Floats) -> Floats | None:
 
 
 def _as_integers(values: Any, what: str) -> Ints:
-    """As int64, within what a float holds exactly: the solver must see the same program."""
+    """As int64, within the exact range of floats: the solver must see the same program."""
     array = np.asarray(values)
     if array.dtype.kind not in "if" or not np.array_equal(array, np.rint(array)):
         raise UserError(f"linear program: {what} holds numbers that are not integers")

@@ -128,7 +128,7 @@ class Congestion:
         return found
 
     def _rows(self, free: int) -> tuple[SparseMatrix, SparseMatrix, Floats]:
-        """Rows of the resources; of the families, then of the shares, with what they add up to.
+        """Rows of the resources; of the families, then of the shares, with their sums.
 
         ``free``: 1 with the column of U, else 0.
         """

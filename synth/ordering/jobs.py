@@ -34,7 +34,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class PeriodicJob:
-    """A job by its name, its period in µs, and what it uses when."""
+    """A job by its name, its period in µs, and its uses of resources in time."""
 
     name: str
     period: Fraction

@@ -1,4 +1,4 @@
-"""Tasks: operations of a workload with their times alone and what they occupy, ready to be ordered.
+"""Tasks: operations of a workload with their times alone and their resources, ready to be ordered.
 
 While a communication runs at full rate it uses the share load / time of each resource. A
 computation occupies the GPUs of its ranks whole.

@@ -210,7 +210,7 @@ def _outcome(
     )
     named = (("allgather", gathers), ("reduce_scatter", scatters), ("with casts", whole))
     halves = tuple(f"{name}: {s}" for name, half in named for s in half.statements)
-    # The fewest steps are what a latency answer promises; the others, that nothing beats the last.
+    # A latency answer promises the fewest steps; the others, that nothing beats the last.
     proved = not gaps and (objective is Objective.LATENCY or points[-1].bandwidth_optimal)
     if objective is Objective.TIME:
         proved = any(meets_bound(p, problem) for p in points)
@@ -231,7 +231,7 @@ def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -
             second = refine(b.schedule, factor // b.factor)
             schedule = compose_allreduce(first, second)
             rounds = sum(schedule.rounds)
-            # Halves of engines that know times, not rounds: what the busiest link carries.
+            # Halves of engines that know times, not rounds: the load of the busiest link.
             rate = None if rounds else rounds_per_chunk(schedule)
             yield Point(
                 schedule,
@@ -303,7 +303,7 @@ def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:
     offset = len(scatter.rounds) or scatter.steps
     one, two = scatter.columns(), gather.columns()
     two["step"] = two["step"] + offset
-    if "priority" in one and "priority" in two:  # what is summed goes before what is handed out
+    if "priority" in one and "priority" in two:  # sums go before copies
         two["priority"] = two["priority"].astype(np.int64) + one["priority"].max(initial=-1) + 1
     joined: dict[str, Any] = {
         name: np.concatenate([one[name], two[name]]) for name in one if name in two

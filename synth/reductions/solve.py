@@ -24,7 +24,7 @@ from .reverse import Reversed
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Solves on the machine whose switches do only what the sketch leaves to them."""
+    """Solves on the machine whose switches do only the work that the sketch leaves to them."""
 
     name: ClassVar[str] = "narrowed"
 

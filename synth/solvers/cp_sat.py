@@ -29,7 +29,7 @@ STEPS_PER_TERM = 6
 """Steps per variable and term of a model: to write, read and presolve it is not in that time."""
 
 INTERLEAVED = "interleave_search:true interleave_batch_size:6"
-"""A race in turns; it exchanges what it knows after as many tasks as OR-Tools takes for two
+"""A race in turns; it exchanges results after as many tasks as OR-Tools takes for two
 workers."""
 
 Term = tuple[int, int]

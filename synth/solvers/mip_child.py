@@ -49,7 +49,7 @@ def _inside(folder: str) -> Iterator[None]:
 
 
 class _HighsSearch:
-    """One program, and what HiGHS reports about it."""
+    """One program, and HiGHS's reports about it."""
 
     def __init__(self, problem: Any, steps: int, found: Say) -> None:
         self.variables = problem.variables()

@@ -89,7 +89,7 @@ class CastPacking:
 
 @dataclass(frozen=True, eq=False)
 class PairPrices:
-    """Prices of links and shared resources, integers, and what they prove.
+    """Prices of links and shared resources, integers, and their bound.
 
     A tree to a root and one from it, for the same byte, cost ``least`` or more together, whichever
     the root and the switches on them; ``worth``: price times GB/s, summed.

@@ -410,7 +410,7 @@ class _NumberFinder:
         return found
 
     def alpha(self, medium: Medium, protocol: Protocol) -> Fraction:
-        """µs of a message: what was given, or the medium's times the family's factor."""
+        """µs of a message: the given number, or the medium's times the family's factor."""
         alpha = self.number(f"alpha.{medium}.{protocol}")
         if f"alpha.{medium}.{protocol}" in self.own:
             return alpha

@@ -219,7 +219,7 @@ class Machine:
         return self.first[block] + done // k.OPERATION_COLUMNS
 
     def leg(self, at: int) -> int:
-        """The row in :func:`leg_tables` of what the block whose record begins there sends."""
+        """The row in :func:`leg_tables` of the sends of the block whose record begins there."""
         return (int(self.m[at + q.LEG]) - int(self.m[k.LEGS_AT])) // q.LEG_COLUMNS
 
     def _block(self, column: int) -> Any:

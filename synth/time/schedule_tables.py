@@ -353,7 +353,7 @@ class QueueTables:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A schedule and what queues in it, ready for :meth:`time`. Made by :func:`prepare`."""
+    """A schedule and its queueing rows, ready for :meth:`time`. Made by :func:`prepare`."""
 
     schedule: Schedule
     queue: QueueTables
@@ -444,7 +444,7 @@ def ticks_us(ticks: Any, unit: int) -> Floats:
     return np.array([t / unit for t in ticks], np.float64)
 
 
-# --- what a grain costs ---------------------------------------------------------------------------
+# --- costs of a grain -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -582,7 +582,7 @@ def data_waits(s: Schedule) -> Waits:
 
 
 def waits_of(m: QueuedRows) -> Waits:
-    """Number the arrivals of each place; what leaves a meeting needs all that come to it."""
+    """Number the arrivals of each place; departures of a meeting need all that come to it."""
     source, target, places = _dense(m.source, m.target, m.places + m.meetings)
     width = int(m.step.max(initial=0)) + 2
     arrivals = np.flatnonzero(~m.redundant)

@@ -1,4 +1,4 @@
-"""Settings of parallel training as a workload: what each class sends in a step, by formulas.
+"""Settings of parallel training as a workload: the data of each class in a step, by formulas.
 
 A TOML file::
 

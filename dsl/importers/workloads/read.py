@@ -52,7 +52,7 @@ OTHERS = (
         "weft verify-run and weft topo calibrate read it",
     ),
 )
-"""Texts that are not read: a pattern in their beginning, what they are, what weft wants instead."""
+"""Texts that are not read: a pattern in their beginning, their kind, the form needed instead."""
 
 
 class WorkloadSource(Frozen):

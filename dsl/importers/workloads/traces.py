@@ -168,7 +168,7 @@ def _names(found: Mapping[Key, _Matched]) -> dict[Key, str]:
 
 @dataclass(slots=True)
 class _Before:
-    """Predecessors by key; what only orders is looked through."""
+    """Predecessors by key; nodes that only order are looked through."""
 
     ranks: Mapping[int, Sequence[RankNode]]
     keys: Mapping[tuple[int, int], Key]

@@ -137,7 +137,7 @@ class _FlowLpBuilder:
         return np.arange(start, self.columns, dtype=np.int64)
 
     def add_demand(self, demand: CopyDemand, weight: int) -> None:
-        """All targets of one demand, sharing what they can share."""
+        """All targets of one demand, sharing all that they can."""
         tail = self.near.tail_depth(demand.sources)
         heads = [self.near.head_depth(t, self.is_gpu) for t in demand.targets]
         size = len(demand.chunks)

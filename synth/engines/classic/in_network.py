@@ -1,4 +1,4 @@
-"""Algorithms of switches that sum and copy: NVLS in the box, SHARP trees, and what joins them.
+"""Algorithms of switches that sum and copy: NVLS in the box, SHARP trees, and their combinations.
 
 n ranks, M the message; costs are those of one switch whose groups contain the issuer, or of boxes
 with a rail for each of their ranks:
@@ -375,7 +375,7 @@ class InNetwork:
 
     Attributes:
         name, kind: ``nvls`` for ``allreduce``.
-        shares: of a site, the kind and the root: what each chunk does.
+        shares: of a site, the kind and the root: trees of each chunk.
         cost: of a shape, innermost first: one entry per level.
         source: who published it.
         needs: what the machine must have, in two words.

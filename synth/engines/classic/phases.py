@@ -125,7 +125,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class PackingWriter(Writer):
-    """Packs what does not lie side by side; sums land in scratch before any of them is added."""
+    """Packs chunks not side by side; sums land in scratch before any of them is added."""
 
     def send(self, src: int, chunks: Sequence[int], dst: int) -> None:
         """Copy chunks that belong side by side over there if they have consecutive numbers."""
@@ -136,7 +136,7 @@ class PackingWriter(Writer):
             send_to_scratch(self.p, src, chunks, dst).copy_to()
 
     def add_all(self, messages: Sequence[tuple[int, int, Sequence[int]]]) -> None:
-        """Add the chunks of messages that all read what held before any of them is added."""
+        """Add the chunks of messages that all read the state before any of them is added."""
         full = [(src, chunks, dst) for src, dst, chunks in messages if chunks]
         for parcel in [send_to_scratch(self.p, *message) for message in full]:
             parcel.reduce_into()
@@ -171,7 +171,7 @@ def make_contiguous(parcel: Chunk) -> Chunk:
 
 
 def settle(p: Builder) -> None:
-    """Copy what every rank has and must end with to its place in the output.
+    """Copy data that every rank has and must end with to its place in the output.
 
     Chunks that lie side by side there then travel as one message. In place: nothing to do.
     """

@@ -178,12 +178,12 @@ class _VersionReplay:
     def _send(
         self, src: int, dst: int, value: _SlotValue, operand: _SlotValue | None
     ) -> _SlotValue:
-        """A message; what its target holds then."""
+        """Apply a message; return the data of its target then."""
         if value.version == NEVER:
             raise self._inexpressible(src, value.chunk)
         place = self._place(dst, value.chunk)
         mask = value.mask | (operand.mask if operand else 0)
-        if mask in place.masks:  # brings what is, or was, there already
+        if mask in place.masks:  # brings data that is, or was, there already
             return _SlotValue(value.chunk, mask, place.masks.index(mask))
         number = len(self.transfers)
         self.transfers.append(_VersionedTransfer(value.chunk, src, dst, value.version))
@@ -206,7 +206,7 @@ class _VersionReplay:
         return _SlotValue(transfer.chunk, mask, transfer.arrives)
 
     def _sum(self, rank: int, value: _SlotValue, other: _SlotValue) -> _SlotValue:
-        """A local sum: what lay beside the place has arrived now."""
+        """A local sum: data that lay beside the place has arrived now."""
         place = self._place(rank, value.chunk)
         mask = value.mask | other.mask
         if mask in place.masks:

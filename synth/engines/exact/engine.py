@@ -226,7 +226,7 @@ class PreparedProblem:
     @property
     def most_steps(self) -> int:
         """No rule can need more steps than this: a simple path has fewer hops than there are
-        ranks, before and after the last step that a rule names; or what a rule allows at most."""
+        ranks, before and after the last step that a rule names; or the most that a rule allows."""
         simple = self.problem.topology.ranks - 1
         most = max(simple, last_named_step(self.rules) + simple)
         limit = step_limit(self.rules)

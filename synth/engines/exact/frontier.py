@@ -138,7 +138,7 @@ def realize(
     worst: Fraction | None,
     meter: Meter,
 ) -> Realized:
-    """The first candidate better than ``worst`` that a solver finds, or else what it can find.
+    """The first candidate better than ``worst`` that a solver finds, or else the best it can find.
 
     A candidate that the solver cannot decide ends the list: later ones are not easier. Then
     the least rounds of small chunk counts are searched with the effort that is left.

@@ -299,7 +299,7 @@ class _SumProgram:
         return self.columns - 1
 
     def _place(self, members: tuple[int, ...], shares: Sequence[_Share]) -> None:
-        """One place: what goes to it and what comes from it."""
+        """One place: flows to it and from it."""
         self.shares += [share.column for share in shares]
         others = [v for v in range(self.space.topology.ranks) if v not in members]
         if not others or not shares:

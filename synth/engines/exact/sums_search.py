@@ -1,4 +1,4 @@
-"""The search for allreduces with casts: steps against rounds per chunk, and what is proved of them.
+"""The search for allreduces with casts: steps against rounds per chunk, with proofs.
 
 What is proved here holds for schedules of the space (:mod:`.sums`) and for no others: an allreduce
 may also sum one chunk at several places. So a point's own bound is the one for all schedules, of

@@ -41,7 +41,7 @@ from ..sketched.search_kernel import Placements, nothing_placed
 from .effort import FLOW_EFFORT, FlowEffort
 
 EASE = 1e-5
-"""The part by which an answer of the program must be quicker than what is known: more than the
+"""The part by which an answer of the program must be quicker than the known one: more than the
 tolerances of the solvers."""
 
 
@@ -134,7 +134,7 @@ def _words(us: float, least: float, why: str) -> str:
 
 def placements_of(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
     """The transfers of an answer in ticks, in the order of their epochs, without those that lead
-    nowhere. Inside an epoch what has most behind it goes first."""
+    nowhere. Inside an epoch the chunk with most behind it goes first."""
     kept = _useful(field, chosen)
     hops, jobs = field.hops, field.jobs
     behind = _behind(field, kept)
@@ -223,7 +223,7 @@ class Epochs:
         return -(-self.limit // self.tau)
 
     def duration(self, hop: int) -> int:
-        """Epochs, rounded down, until what starts over a hop has arrived."""
+        """Epochs, rounded down, until a start over a hop has arrived."""
         return int(self.field.hops.arrives[hop]) // self.tau
 
     def model(self, ease: float) -> Any:

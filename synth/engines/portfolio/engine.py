@@ -199,7 +199,7 @@ class Portfolio:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """It takes what any of the others takes, directly or through a reduction."""
+        """It takes any problem that another takes, directly or through a reduction."""
         return None
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
@@ -213,7 +213,7 @@ class Portfolio:
     def solve_part(
         self, problem: Problem, budget: Budget, observer: Observer, joined: tuple[str, ...]
     ) -> Outcome:
-        """As :meth:`solve`, for a part of what these joiners (:mod:`.parts`) put together."""
+        """As :meth:`solve`, for a part of a problem that these joiners (:mod:`.parts`) join."""
         race = _Race(
             problem,
             budget,
@@ -602,7 +602,7 @@ class _Race:
 
 @dataclass(frozen=True, slots=True)
 class _IncumbentRecorder(Forwarding):
-    """Passes everything on, and remembers what was found in case the engine is cut short."""
+    """Passes everything on, and remembers results in case the engine is cut short."""
 
     inner: Observer
     engine: Engine
@@ -624,7 +624,7 @@ def _with_finder(point: Point, engine: Engine) -> Point:
 
 
 def _with_gain(outcome: Outcome, problem: Problem) -> Outcome:
-    """The outcome, and what switches that compute bring, which a sketch may forbid."""
+    """The outcome, and the gain of switches that compute, which a sketch may forbid."""
     gain = None if problem.sketch else switch_gain(problem.topology, problem.collective)
     if gain is None or not outcome.points:
         return outcome

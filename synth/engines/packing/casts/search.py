@@ -74,7 +74,7 @@ LAGS = (None, 0, 1, 2, 3)
 
 @dataclass(frozen=True, eq=False)
 class _CastSchedule:
-    """A schedule in one slice and no order, with its rate in µs per byte and what it is."""
+    """A schedule in one slice and no order, with its rate in µs per byte and its description."""
 
     schedule: Schedule
     rate: Fraction

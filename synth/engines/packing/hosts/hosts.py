@@ -421,7 +421,7 @@ class _DirectionHops:
         )
 
     def lay(self, whole: Ints) -> None:
-        """Put what enters each rank side by side, in the order of the shares."""
+        """Put the data that enters each rank side by side, in the order of the shares."""
         shares, hosts = self.at.shape
         key = self.at.T.ravel()  # no two hosts share a rank
         size = np.tile(whole, hosts)

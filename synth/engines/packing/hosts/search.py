@@ -303,7 +303,7 @@ class Inside:
 def solve_inside(
     task: HostTask, enters: dict[bool, Floats], base: Floats
 ) -> tuple[dict[bool, Inside], float]:
-    """Trees for what enters each rank (per direction: turned or not), and the worst congestion.
+    """Trees for the data that enters each rank (each direction), and the worst congestion.
 
     ``base`` is what the fabric's trees load each resource with.
     """

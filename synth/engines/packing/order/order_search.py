@@ -150,7 +150,7 @@ def _best(searches: Sequence[_OrderSearch]) -> Planned:
 
 def _rise(searches: Sequence[_OrderSearch], trial: OrderLimits) -> None:
     """Try more slices while that helps, on all packings before still more on one: high trees want
-    slices, and only then show what they are worth."""
+    slices, and only then show their worth."""
     while rising := [one for one in searches if one.rises]:
         for search in sorted(rising, key=lambda one: one.least.price):
             if trial.over():

@@ -149,7 +149,7 @@ class _LoadedRoutes:
         bandwidth = np.array([float(x.bandwidth) for x in topology.links])
         self._alpha = [float(x.latency) for x in topology.links]
         mean = sum(self._alpha) / max(1, len(self._alpha)) or 1.0
-        # What one more use costs on a link: the less, the wider it is and the more stand for it.
+        # The cost of one more use of a link: the less, the wider it is and the more stand for it.
         each = _BALANCE * mean * bandwidth.mean() / bandwidth / np.maximum(1, size)
         self._each = each.tolist()
         self._price = [0.0] * len(self._orbit)

@@ -142,7 +142,7 @@ def _fewest_conflicts(
     """
     longest = max(table.hold)
     rate = packing.us_per_byte
-    # What rounding the time up to a whole number of rounds costs.
+    # The cost of rounding the time up to a whole number of rounds.
     loss = {p: -(-rate * p // longest) * longest / p / rate for p in effort.pieces}
     pieces = next((p for p in effort.pieces if loss[p] <= effort.rounded), None)
     if pieces is None:
