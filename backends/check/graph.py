@@ -96,9 +96,12 @@ class Graph:
         return text
 
 
-def expand(code: Code, *, merge: int = 1, iterations: int = 1) -> Graph:
+ONE_CHUNK = MessageShape()
+
+
+def expand(code: Code, shape: MessageShape = ONE_CHUNK) -> Graph:
     """Return the graph of a code whose structure is sound, and whose messages are paired."""
-    program = assemble(code, MessageShape(iterations, 1, merge))
+    program = assemble(code, shape)
     o, needs, effects = program.operations, program.needs, program.effects
     follows = np.flatnonzero(o.block[1:] == o.block[:-1])
     owner, giver = (np.repeat(np.arange(len(o)), np.diff(some.start)) for some in (needs, effects))
@@ -121,7 +124,7 @@ def expand(code: Code, *, merge: int = 1, iterations: int = 1) -> Graph:
     return Graph(
         code,
         o,
-        merge,
+        shape.merge,
         np.concatenate([follows, giver[raised[at[met]]]]),
         np.concatenate([follows + 1, owner[order[met]]]),
         np.concatenate([np.full(len(follows), Edge.PROGRAM), kind[order[met]]]),
@@ -264,7 +267,7 @@ def hang(code: Code, plain: Graph) -> Hang | None:
     graph = plain
     while high - low > 1:
         middle = (low + high) // 2
-        merged = expand(code, merge=middle)
+        merged = expand(code, MessageShape(merge=middle))
         found = find_cycle(merged)
         if found is None:
             high = middle

@@ -98,7 +98,7 @@ class Recipe(Frozen):
         self.write(builder, **_some(options, list(_parameters(self.write))[1:]))
         try:
             return builder.algorithm()
-        except BadAlgorithm as error:  # a missing move has no line: point at the function
+        except BadAlgorithm as error:  # a missing move lacks a line: point at the function
             error.where = span_of(self.write.__code__, 0)
             raise
 
@@ -314,7 +314,7 @@ def _finished(found: Algorithm | Builder, file: str) -> Algorithm:
         return found
     try:
         return found.algorithm()
-    except BadAlgorithm as error:  # a missing move has no line
+    except BadAlgorithm as error:  # a missing move lacks a line
         error.where = file
         raise
 

@@ -29,7 +29,7 @@ IDLE = 600.0
 """Seconds without a question after which a process ends; it is started again on demand."""
 
 STARTING = 120.0
-"""Seconds in which a new process must say its first word; a loaded machine takes a few."""
+"""Seconds in which a new process must send its first frame; a loaded machine takes a few."""
 
 LOOK = 0.05
 """Seconds between two polls of a request to stop."""
@@ -45,7 +45,7 @@ class Lost(Exception):
 
 
 def never() -> bool:
-    """Return False: nobody asks to stop."""
+    """Default test for cancellation: never cancelled."""
     return False
 
 
@@ -229,7 +229,7 @@ def _require_alive(process: Process, watch: Watch) -> None:
 
 
 def serve(hello: Any, answer: Callable[[Any, Say], None]) -> None:
-    """In the process: say hello, then hand each question to ``answer``, which says what it finds.
+    """In the process: say hello, then hand each question to ``answer``, which reports results.
 
     Returns after :data:`IDLE` seconds without a question.
     """

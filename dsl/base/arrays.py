@@ -1,4 +1,4 @@
-"""Types of NumPy arrays, named by what their elements are, and their distinct values."""
+"""Types of NumPy arrays, named by their elements, and their distinct values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def distinct_values(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Return the distinct values of an array of any shape, ascending; it has no NaN.
+    """Return the distinct values of an array of any shape, ascending; it is free of NaN.
 
     Sorting is several times faster than ``np.unique``, which also loads ``numpy.ma`` (11 ms).
 

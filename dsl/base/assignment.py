@@ -1,4 +1,4 @@
-"""Assignment of rows to columns such that the sum of what the pairs are worth is greatest.
+"""Assignment of rows to columns such that the sum of the pairs' values is greatest.
 
 SciPy has it too, and the tests compare. But to load ``scipy.optimize`` takes 0.46 CPU seconds, as
 long as all of a small ``weft compile``, whose tables have some ten rows.
@@ -44,7 +44,7 @@ def best_assignment(worth: Floats) -> tuple[Ints, Ints]:
 
 @kernel
 def assign(cost: Array, rows: int, columns: int, column_of: Array) -> None:
-    """Fill ``column_of`` each row, all -1, for the least cost; there are no more rows than columns.
+    """Fill ``column_of`` each row, all -1, for the least cost; at most as many rows as columns.
 
     ``row_price``, ``column_price``: dual prices; a cell never costs less than its two. ``far``:
     the length of the shortest path to each column from the row that is assigned now, over

@@ -45,7 +45,7 @@ def strong_components(nodes: int, source: Ints | Ints32, target: Ints | Ints32) 
 
 
 def _by_squaring(nodes: int, source: Ints | Ints32, target: Ints | Ints32) -> Ints:
-    """Label the components by who reaches whom: paths of one, two, four … edges."""
+    """Label the components by reachability: paths of one, two, four … edges."""
     if not nodes:
         return np.zeros(0, np.int64)
     reach = np.eye(nodes, dtype=np.float32)

@@ -6,11 +6,11 @@ import time
 
 STEP = 1.0
 """Seconds that count at most between two looks: a computer that slept, or that was too busy to
-look, has not waited for anybody meanwhile."""
+look, has not waited meanwhile."""
 
 
 class Stopwatch:
-    """The seconds since it was made, as far as somebody looked at it."""
+    """The seconds since it was made, as far as they were read."""
 
     def __init__(self) -> None:
         self._last, self._seconds = time.monotonic(), 0.0

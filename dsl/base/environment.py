@@ -1,4 +1,4 @@
-"""Variables of the environment that set what more than one folder needs to know."""
+"""Variables of the environment that more than one folder reads."""
 
 from __future__ import annotations
 

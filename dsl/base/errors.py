@@ -207,7 +207,7 @@ _OPTION = (
 )
 _PROGRAMS = r"\b(weft [\w-]+|\w+-smi|mpirun|mpiexec|dask|torchrun|srun|pip|run the test) "
 _LONGEST = 4000
-"""Characters of a message in which options are looked for; longer ones hold what files say."""
+"""Characters of a message in which options are looked for; longer ones hold text of files."""
 
 
 def in_python(text: str) -> str:
@@ -266,7 +266,7 @@ def require_type(value: object, kind: type[T], what: str, hint: str) -> T:
 
 
 def placed(make: Callable[[], T], where: str) -> T:
-    """Return what a function makes; its errors get a place in a file.
+    """Return a function's result; its errors get a place in a file.
 
     Raises:
         BadFile: it raised a UserError.

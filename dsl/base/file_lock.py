@@ -1,4 +1,4 @@
-"""Lock between processes, kept while a file is open: what one of them makes no other makes too.
+"""Lock between processes, kept while a file is open: one of them does a piece of work, once.
 
 Linux gives it back when the holder ends, however it ends.
 """
@@ -16,17 +16,17 @@ LOOK = 0.05
 
 
 class FileLock:
-    """A lock that is saved work and no more: who does not get it may go on without it.
+    """Advisory lock that avoids duplicate work; a process that fails to acquire it may continue.
 
-    Its file is there while somebody holds it. One who opened it before it was removed gets a lock
-    that nobody else sees: so the result must be looked for once more after waiting.
+    Its file exists while a process holds it. A process that opened it before its removal gets a
+    lock that no other sees: so the result must be looked for once more after waiting.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._file = path, -1
 
     def take(self, looks: int) -> bool:
-        """Wait for the lock; return False after so many looks, or where files have no locks.
+        """Wait for the lock; return False after ``looks`` looks, or where files lack locks.
 
         Looks and not seconds: a computer that slept has not waited.
         """

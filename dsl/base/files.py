@@ -63,8 +63,8 @@ _NOT_TEXT = (
     (rb"\.(nsys-rep|qdrep)\0", "a report of Nsight Systems", _CALLS),
     (rb"\.xplane\.pb\0", "a profile of XLA", _CALLS),
 )
-"""Files that are no text: a pattern in their name, a zero and their first bytes; what they are;
-what to do."""
+"""Files other than text: a pattern in their name, a zero and their first bytes; their kind; a
+hint."""
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
@@ -146,7 +146,7 @@ def read_limit() -> int:
 
 
 def _require_regular(mode: int, where: str) -> None:
-    """Refuse what has no end or blocks: directories, devices, pipes and sockets."""
+    """Refuse files without an end, or that block: directories, devices, pipes and sockets."""
     if stat.S_ISDIR(mode):
         raise BadFile("expected a file, got a directory", where=where, hint="name a file in it")
     if not stat.S_ISREG(mode):
@@ -212,7 +212,7 @@ def write_ascii(path: str | Path, pieces: Iterable[bytes], *, force: bool = Fals
 
 
 def _open_for_reader(path: str, flags: int) -> int:
-    """Open a device or pipe to write; fails with ENXIO, instead of waiting, where nobody reads."""
+    """Open a device or pipe to write; fails with ENXIO, instead of waiting, without a reader."""
     handle = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(handle, True)
     return handle
@@ -244,7 +244,7 @@ def _write_pieces(path: str | Path, pieces: Iterable[bytes], force: bool) -> Non
 
 
 def write_files(prefix: str | Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
-    """Write several files, named by what follows a prefix; none of them if one cannot be written.
+    """Write several files, named by the text after a prefix; none of them if one cannot be written.
 
     Raises:
         UserError: one exists and ``force`` is not given, or cannot be written.
@@ -514,7 +514,7 @@ def parse_toml(text: str, where: str, *, exact: bool = False) -> dict[str, Any]:
     Raises:
         BadFile: invalid TOML, an integer beyond 64 bits, or nested too deeply.
     """
-    import tomllib  # a tenth of what `weft --help` takes, and few verbs read such a file
+    import tomllib  # a tenth of the time of `weft --help`, and few verbs read such a file
 
     text = text.removeprefix(_BOM).replace("\r\n", "\n")
     try:

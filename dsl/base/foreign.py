@@ -12,10 +12,10 @@ from .files import parse_toml
 from .terminal import plain_text
 
 BEGINNING = 100_000
-"""Characters of a text by which it is told."""
+"""Characters of a text by which it is recognized."""
 
 Signature = tuple[str, str, str]
-"""A pattern of the beginning of a text, what has it, and what weft wants instead."""
+"""A pattern of the beginning of a text, its kind, and the form that weft needs instead."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A quick look at what is installed: the entry points of a group that packages offer.
+"""A quick look at installed packages: the entry points of a group that packages offer.
 
 ``importlib.metadata`` takes 50 ms to load and 20 ms to read the entry points of a hundred packages.
 Their files are searched for the name of the group first, and mostly none has it. What was found is

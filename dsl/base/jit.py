@@ -133,7 +133,7 @@ def load_numba() -> Any:
     guarded = os.path.exists(".numba_config.yaml")
     with warnings.catch_warnings():
         if guarded:
-            warnings.simplefilter("ignore")  # it says that it cannot read the file
+            warnings.simplefilter("ignore")  # it reports that it cannot read the file
             sys.modules["yaml"] = None  # type: ignore[assignment]
         try:
             import numba.core.config as config
@@ -148,7 +148,7 @@ def load_numba() -> Any:
 
 @cache
 def digest(name: str) -> str:
-    """A digest of what the kernels of a module are made of.
+    """A digest of the sources of the kernels of a module.
 
     That is the sources of the module and of all modules whose kernels it imports, and the constants
     that they import from elsewhere.

@@ -1,4 +1,4 @@
-"""Keep what follows from frozen nouns: a function of a topology or a schedule is computed once.
+"""Keep results of frozen nouns: a function of a topology or a schedule is computed once.
 
 Results are kept beside the nouns, not on them, so that equality, hashes, ``repr``, ``replace`` and
 pickles do not see them. An entry goes when one of its nouns does, at the latest when ``most``
@@ -62,7 +62,7 @@ def kept(most: int = MOST) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 Parts = tuple[tuple[Hashable, ...], list[Any]]
-"""The key of a call, and the objects in it that are told apart by identity."""
+"""The key of a call, and the objects in it that differ by identity."""
 
 
 def _parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:

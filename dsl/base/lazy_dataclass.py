@@ -50,7 +50,7 @@ _ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
 def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
     """Return the class with its fields found, and with methods that write themselves.
 
-    The standard library is told of ``frozen`` only where a base is a frozen dataclass, where it
+    The standard library gets ``frozen`` only where a base is a frozen dataclass, where it
     insists: the two methods that refuse changes are the same for all classes here.
     """
     own = dict(vars(plain))
@@ -98,7 +98,7 @@ def _written_at_call(
     def write() -> Any:
         written = _write(made, name == "__init__", options)
         for each in wanted:
-            if hasattr(vars(made).get(each), _WRITE):  # nobody has put another there meanwhile
+            if hasattr(vars(made).get(each), _WRITE):  # not replaced meanwhile
                 setattr(made, each, written[each])
         return written[name]
 
@@ -111,7 +111,7 @@ def _written_at_call(
 
 
 _WRITE = "__write__"
-"""Attribute of a method that is not written yet: what writes it."""
+"""Attribute of a method that is not written yet: its writer."""
 
 
 class _Signature:
@@ -131,13 +131,13 @@ def _write(made: type[Any], init: bool, options: Mapping[str, bool]) -> Mapping[
     """Return ``__init__``, or all other methods, of a standard dataclass of the same fields."""
     names = {"__module__": __name__, "__qualname__": made.__qualname__, "__doc__": made.__doc__}
     if hasattr(made, "__post_init__"):
-        names["__post_init__"] = ""  # that there is one is all that is asked: self's is called
+        names["__post_init__"] = ""  # only its presence counts: self's is called
     every = fields(made)
     twin = make_dataclass(
         made.__name__,
         [(field.name, field.type, field) for field in every],
         namespace=names,
-        slots=init and not all(field.init for field in every),  # which have no default on the class
+        slots=init and not all(field.init for field in every),  # which lack a default on the class
         init=init,
         repr=not init and options["repr"],
         eq=not init and options["eq"],
@@ -162,7 +162,7 @@ def _refuse_deletion(self: Any, name: str) -> None:
 
 
 def _is_fixed(noun: Any, name: str) -> bool:
-    """Tell whether a name cannot be set: a plain class under a frozen one may add names."""
+    """Return True if a name cannot be set: a plain class under a frozen one may add names."""
     return name in noun.__dataclass_fields__ or "__dataclass_fields__" in vars(type(noun))
 
 

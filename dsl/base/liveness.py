@@ -1,6 +1,6 @@
-"""Is a process alive, stopped or asleep: its state and CPU time, as Linux tells them in /proc.
+"""Is a process alive, stopped or asleep: its state and CPU time, as Linux lists them in /proc.
 
-Where there is no /proc every process counts as running.
+Without /proc every process counts as running.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Vitals:
 
 
 GONE = Vitals("", 0.0)
-"""Vitals of a process that has ended, or of any where there is no /proc."""
+"""Vitals of a process that has ended, or of any without /proc."""
 
 
 def vitals(process: int) -> Vitals:
@@ -70,7 +70,7 @@ class Watch:
     _cpu: float = -1.0
 
     def fault(self, process: int) -> str | None:
-        """Look once; return what is wrong with the process, if anything is."""
+        """Look once; return the fault of the process, if any."""
         one = vitals(process)
         self._stopped = self._stopped + 1 if one.state and one.state in STOPPED else 0
         if self._stopped >= self.stopped:

@@ -43,7 +43,7 @@ FOLDER = "machine_code"
 """Folder of the files below the package's."""
 
 GENERIC = ("generic", "")
-"""Name and features of a processor that has what all of its architecture have."""
+"""Name and features of a processor with the common features of its architecture."""
 
 LOG = logging.getLogger("weft.kernels")
 
@@ -65,7 +65,7 @@ COMPILING = (
 
 
 class MachineCode(_Cache):
-    """The files of one kernel, as numba's dispatcher asks for them.
+    """The files of one kernel, as numba's dispatcher requests them.
 
     Args:
         module: the module of the kernel.
@@ -93,7 +93,7 @@ class MachineCode(_Cache):
         self._enabled = False
 
     def flush(self) -> None:
-        """Do nothing: the name of a file says all that it is valid for."""
+        """Do nothing: the name of a file states all that it is valid for."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for arguments of these types; None if it must be compiled."""
@@ -174,7 +174,7 @@ class MachineCode(_Cache):
 
 @cache
 def announce() -> None:
-    """Tell once in a process that something is compiled."""
+    """Report once in a process that something is compiled."""
     LOG.info(COMPILING)
 
 
@@ -202,7 +202,7 @@ def _folders() -> Iterator[Path]:
     package = _package()
     # Two installations may share the folders outside of them.
     own = f"weft-{hashlib.sha256(os.fsencode(package)).hexdigest()[:12]}"
-    # A relative place is what somebody unpacked in the working folder.
+    # A relative place may be unpacked data in the working folder.
     if os.path.isabs(folder := vars(config)["CACHE_DIR"]):
         yield Path(folder, own)
     yield package / FOLDER
@@ -221,7 +221,7 @@ def _trusted(folder: Path) -> bool:
     """Return False for a folder in which another user could have put code for us to execute.
 
     It is to be the user's own, and all above it his or root's; a folder that is not there yet will
-    be. In a folder as ``/tmp`` nobody replaces what is another's.
+    be. In a folder as ``/tmp`` users cannot replace files of others.
     """
     if folder == _package() / FOLDER:
         return not folder.exists() or _is_ours(folder.lstat())
@@ -242,7 +242,7 @@ def _trusted(folder: Path) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """Return True for what the user, or the owner of the package, has alone written."""
+    """Return True for files that only the user, or the owner of the package, can write."""
     owners = (os.geteuid(), _package().stat().st_uid)
     return found.st_uid in owners and not _others_write(found)
 

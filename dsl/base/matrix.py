@@ -1,6 +1,6 @@
 """Sparse matrices of linear programs: entries in the order of rows, then columns.
 
-For what is asked of such matrices, NumPy is enough; to load SciPy's takes as long as a small
+For the use of such matrices here NumPy is enough; to load SciPy's takes as long as a small
 command. They are taken too, as are dense arrays (:meth:`SparseMatrix.given`).
 
 >>> matrix = SparseMatrix.of((2, 2), [0, 1, 1], [1, 0, 0], [5, 2, 3])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SLOW = 2.0
-"""CPU seconds of an import from which the user is told which plug-in takes them."""
+"""CPU seconds of an import from which the plug-in that takes them is reported."""
 
 MARK = "__weft_plugin__"
 """Attribute of guarded classes and modules: their :class:`Plugin`."""
@@ -89,7 +89,7 @@ class PluginWarning(UserWarning):
 
 
 def warn(text: str, error: BaseException | None = None) -> None:
-    """Issue a :class:`PluginWarning`, with the traceback of what caused it."""
+    """Issue a :class:`PluginWarning`, with the traceback of its cause."""
     trace = "".join(traceback.format_exception(error)) if error is not None else ""
     repeat(PluginWarning(text, trace))
 
@@ -134,7 +134,7 @@ def blamed(plugin: Plugin | None, doing: str) -> Iterator[None]:
     """Turn unexpected exceptions of the block into faults of a plug-in; None: leave them.
 
     Raises:
-        PluginFault: as said. Errors of weft's own tree and KeyboardInterrupt pass.
+        PluginFault: as above. Errors of weft's own tree and KeyboardInterrupt pass.
     """
     running = _RUNNING.get()
     if plugin is None or plugin in running:
@@ -178,7 +178,7 @@ def expect(kind: type[T], made: object, maker: object, doing: str) -> T:
 
 
 def load(plugin: Plugin, needs: tuple[str, ...] = (), reasons: tuple[str, ...] = ()) -> Any:
-    """Import what a plug-in's entry point names, and return it guarded.
+    """Import the object of a plug-in's entry point, and return it guarded.
 
     ``needs``: attributes it must have; if ``name`` is one, it must equal the entry point's.
     ``reasons``: methods that return a text (why something cannot be done) or None.

@@ -43,7 +43,7 @@ POLL = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, and what it adds to the environment of this process."""
+    """A command line, and its additions to the environment of this process."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +120,7 @@ def running(
 def wait(
     processes: Sequence[Process], seconds: float, stopped: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait until all have ended, one has failed, time is up or ``stopped``, asked at each look."""
+    """Wait until all have ended, one has failed, time is up or ``stopped``, called at each look."""
     deadline = Deadline(seconds)
     while True:
         codes = [process.poll() for process in processes]
@@ -164,7 +164,7 @@ def end_with_owner(folder: Path) -> None:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of what a process wrote, at most 200 characters, or nothing."""
+    """Return the last line of a process's output, at most 200 characters, or nothing."""
     return "".join(text.strip().splitlines()[-1:])[:200]
 
 

@@ -1,6 +1,6 @@
 """Names to lazily imported things: a literal table for our own, entry points for outsiders.
 
-Nothing is imported until it is asked for, so that listing names loads no solver. Built-in names
+Nothing is imported until it is used, so that listing names loads no solver. Built-in names
 are not entry points: those live in installed metadata and go stale in an editable checkout.
 
 >>> "exact" in ENGINES.names()

@@ -219,7 +219,7 @@ def options_of(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
 
 
 def needed_options(cls: type[Any]) -> tuple[str, ...]:
-    """The options of a class that have no default, so that each spec must give them."""
+    """The options of a class without a default, so that each spec must give them."""
     return tuple(name for name, field in options_of(cls).items() if not _has_default(field))
 
 

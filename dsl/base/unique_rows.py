@@ -70,7 +70,7 @@ def any_twice(*columns: AnyArray) -> bool:
 
 
 _SPARSE = 4
-"""A table of possible rows is at most so many times as long as the columns."""
+"""A table of possible rows is at most this many times as long as the columns."""
 
 _BLOCK = 1 << 16
 """Rows at a time where whole columns of temporary numbers would be paged in only for one use."""

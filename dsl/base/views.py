@@ -1,4 +1,4 @@
-"""Rich views of nouns in notebooks, and their tables; what makes them is loaded when asked for."""
+"""Rich views of nouns in notebooks, and their tables; their makers are loaded on use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Viewed:
     _view: ClassVar[str]
 
     def _repr_html_(self) -> str | None:
-        """Return what Jupyter shows: figures, tables and a drawing, without script; None where
+        """Return the view for Jupyter: figures, tables and a drawing, without script; None where
         that would take long, and Jupyter shows the short text."""
         shown: str | None = VIEWS.load(self._view)(self)
         return shown

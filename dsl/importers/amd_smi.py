@@ -3,7 +3,7 @@
 Both print matrices of pairs: link type (XGMI, PCIE), weight, hops, and some versions bandwidths.
 Hops are 1 for all pairs joined by xGMI, directly or not; of these the pairs of the least weight are
 the cabled ones (AMD SMI documentation, "Interpreting hops and weight"). How many links a pair has
-is only in bandwidths; generation and NICs are in neither text. Notes tell what was assumed.
+is only in bandwidths; generation and NICs are in neither text. Notes state what was assumed.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def _link_counts(
 
 
 class _Hive(Frozen):
-    """Facts that tell the generation of GPUs without a product name.
+    """Facts that show the generation of GPUs without a product name.
 
     The pairs joined by xGMI, the links of those whose bandwidths are known, the names of the GPUs.
     """
@@ -367,7 +367,7 @@ def _fits(one: Generation, hive: _Hive) -> bool:
 
 
 def _guessed(hive: _Hive) -> tuple[str, str]:
-    """Return the likeliest generation, and the words for what tells it, if anything does.
+    """Return the likeliest generation, and the words for its evidence, if any.
 
     Hives of eight, of up to four, or GPUs of two dies; APUs by two links for each pair of four, or
     since every socket is a PCI domain whose first device is its GPU.

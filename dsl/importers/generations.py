@@ -1,6 +1,6 @@
 """Generations of GPUs: links to other GPUs, PCIe and usual NICs, each with its source.
 
-The one table of them is ``generations.csv``: importers take from it what a text does not say,
+The one table of them is ``generations.csv``: importers take from it what a text omits,
 ``gpu=`` names its rows, and families of machines follow from names and chips that other programs
 print. Here are the other defaults, too: α, and PCIe beside unknown CPUs.
 """
@@ -30,14 +30,14 @@ ALPHA_NOTE = (
 )
 
 NO_PEER_ACCESS = "back ends of peer access (mscclpp-json, torch-symm) do not run"
-"""In the notes of machines some of whose GPUs have no access to each other's memory."""
+"""In the notes of machines some of whose GPUs lack access to each other's memory."""
 
 CPU_LINK = Fraction(10)
 """GB/s between sockets of an unknown CPU: NCCL's value for Intel since Skylake."""
 
 
 PCIE_REACH = Fraction(16, 21)
-"""What NCCL counts of PCIe's raw rate: 48 of 63 GB/s. A single NIC of up to the raw rate fits."""
+"""Part of PCIe's raw rate that NCCL counts: 48 of 63 GB/s. A NIC of up to the raw rate fits."""
 
 
 class Generation(Frozen):

@@ -174,7 +174,7 @@ def _switches(
     nodes: range,
     where: str,
 ) -> Iterator[Resource]:
-    """Yield what links share; switches may stand in lists of their own."""
+    """Yield the resources that links share; switches may stand in lists of their own."""
     for number, one in enumerate(data):
         place = f"{where}[{number}]"
         if isinstance(one, list) and one and all(isinstance(x, list) and len(x) == 4 for x in one):

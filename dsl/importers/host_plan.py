@@ -26,7 +26,7 @@ from .generations import CABLE_ALPHA, NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generat
 
 
 class HostPart(Frozen):
-    """A node other than a GPU; ``names``: what the machine's tools call it.
+    """A node other than a GPU; ``names``: those of the machine's tools.
 
     ``host``: of those of a plan of several hosts; None of what joins them.
     """
@@ -194,7 +194,7 @@ def _ports(plan: HostPlan, nodes: int, options: MachineSpec) -> tuple[Port, ...]
 def assumed_nics(gpus: int, kind: Generation, options: MachineSpec, notes: list[str]) -> Nics:
     """Return NICs for hosts whose text has none: ``nics=``, or as many as such hosts usually have.
 
-    One for each GPU, or for all together where GPUs are cards. A note tells.
+    One for each GPU, or for all together where GPUs are cards. A note states it.
 
     Raises:
         UserError: a number that does not divide the GPUs.
@@ -281,7 +281,7 @@ def joined_hosts(
 ) -> Topology:
     """Return hosts whose GPUs cables or switches of a medium join; notes of the machine are added.
 
-    The lane of ``cables`` and the ports of ``switches`` have what ``bw=`` asks.
+    The lane of ``cables`` and the ports of ``switches`` have the bandwidth of ``bw=``.
     """
     n, moves = len(gpu_names), tuple[Image, ...]()
     if n <= GUESSED:

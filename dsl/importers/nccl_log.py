@@ -1,9 +1,9 @@
-"""Reader of debug logs of NCCL, RCCL and the runtimes of MSCCL: what was read, and what ran.
+"""Reader of debug logs of NCCL, RCCL and the runtimes of MSCCL: files read, and choices that ran.
 
 Forms, by their sources: ``Parsed MSCCL Algorithm F successfully.`` and ``Connected N MSCCL
 algorithms`` (microsoft/msccl 0.7.4); ``Using MSCCL files from D`` (ROCm/rccl to 7.2.4); ``MSCCL:
 Initialization finished`` (RCCL, Azure/msccl-executor-nccl); ``weft: registered F with MSCCL++``
-(of our own file). What NCCL runs by itself it tells under the subsystem TUNING: ``N Bytes -> Algo
+(of our own file). NCCL logs what it runs by itself under the subsystem TUNING: ``N Bytes -> Algo
 1 proto 2 time T`` up to 2.22, ``AllReduce: N Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}``
 from 2.23 on. Lines may come from all ranks, in any order, cut by labels of launchers.
 """
@@ -75,10 +75,10 @@ class NcclChoice(Frozen):
 
 
 class NcclLog(Frozen):
-    """What a debug log says.
+    """Contents of a debug log.
 
     Attributes:
-        library: ``NCCL 2.20.5`` or ``RCCL 2.22.3``; empty if not told.
+        library: ``NCCL 2.20.5`` or ``RCCL 2.22.3``; empty if not stated.
         settings: variables that were set, by name.
         read: files and folders that were read, each once; ``by``: the runtimes that read them.
         choices: what NCCL ran by itself. ``channels``: of its collectives.
@@ -97,7 +97,7 @@ class NcclLog(Frozen):
 
 
 def read_log(text: str) -> NcclLog:
-    """Return what the lines of a debug log in a text say; of a text without any, nothing."""
+    """Return the contents of a debug log's lines in a text; empty without any."""
     plain = plain_lines(text)
     lines = [line for line in plain if _LOG.search(line)]
     settings = dict(_ENVIRONMENT.findall(text)) if looks_like_json(text) else {}
@@ -138,7 +138,7 @@ def read_log(text: str) -> NcclLog:
 
 
 def _choice(told: re.Match[str], fork: bool) -> NcclChoice:
-    """Return what ran, in the words of tuner files; ``fork``: by the numbers of
+    """Return the choice that ran, in the words of tuner files; ``fork``: by the numbers of
     microsoft/msccl."""
     names = OF_MSCCL if fork else ALGORITHMS
     algorithm, protocol = told[3].lower(), told[4].lower()

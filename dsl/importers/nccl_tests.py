@@ -140,11 +140,11 @@ class NcclTestsRow(Frozen):
 class NcclTestsRun(Frozen):
     """Measurements of one program of nccl-tests.
 
-    ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank (empty
-    names: not told);
+    ``test``: its name, such as ``all_reduce`` (empty: not stated); ``hosts``: of each rank (empty
+    names: not stated);
     ``gpus_per_process``: at most; ``family``: of its GPUs (empty: not known);
     ``warm``: False where no call came before those that were timed; ``named``: False where the
-    text does not name the test, and the columns tell it.
+    text does not name the test, and the columns show it.
     """
 
     test: str
@@ -169,7 +169,7 @@ def looks_like_nccl_tests(text: str) -> bool:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of an output without colours and what launchers put before them.
+    """Return the lines of an output without colours and launchers' labels.
 
     A label is taken off where most lines have one: of a known form, or the same text on most lines
     as before the head of the table.
@@ -278,7 +278,7 @@ def read_run(text: str, where: str) -> NcclTestsRun:
 
 
 def _table(text: str, where: str, *, once: bool = False) -> _TestOutput:
-    """Return what an output says; ``once``: it is of one run, whole to its end.
+    """Return the contents of an output; ``once``: it is of one run, whole to its end.
 
     Raises:
         BadFile: as :func:`read_run`, but for the order and the correctness of rows.
@@ -329,7 +329,7 @@ def require_warm(run: NcclTestsRun, where: str) -> None:
 
 
 def _told_by_columns(rows: Sequence[_Measured], ranks: int) -> str:
-    """Return the test whose sums have no root, by busbw ÷ algbw; empty where it is another.
+    """Return the test whose sums lack a root, by busbw ÷ algbw; empty where it is another.
 
     The factor is 2(n - 1)/n of an allreduce and (n - 1)/n of a reduce_scatter. Without sums,
     allgather and alltoall print the same columns.
@@ -538,7 +538,7 @@ _BETWEEN = re.compile(r"\}([ \t]*\n\s*)\{")
 """Ends of objects that stand one in a line, without commas."""
 
 _NAMES = {name.replace("_", ""): name for name in (*TESTS, "sendrecv", "hypercube", "alltoallv")}
-"""Tests by what rccl-tests call them, in small letters: ``AllReduce``."""
+"""Tests by their names in rccl-tests, in small letters: ``AllReduce``."""
 
 Record = dict[str, Any]
 

@@ -134,7 +134,7 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
 def _gpu_hosts(
     reading: _Reading, found: list[tuple[_XmlGpu, int, Cable]], where: str
 ) -> tuple[int, ...]:
-    """Return the host of each GPU by ``host_hash``; a note tells of several."""
+    """Return the host of each GPU by ``host_hash``; a note reports several."""
     hosts = tuple(gpu.host for gpu, _, _ in found)
     if (several := len(set(hosts))) > 1:
         reading.notes.append(f"the file has {several} hosts (host_hash)")

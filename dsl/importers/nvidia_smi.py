@@ -4,7 +4,7 @@ NV# between two GPUs is that many NVLinks, either direct or, where every pair sh
 and a GPU has fewer links, to an NVSwitch. If NVLink connects all GPUs, PCIe is omitted and each NIC
 belongs to the nearest GPUs; otherwise the classes PIX, PXB, PHB, NODE and SYS give the PCIe tree.
 The matrix has neither the GPU's generation nor bandwidths: they are those of the GPUs that other
-outputs of nvidia-smi in the same text name, or assumed, and notes tell.
+outputs of nvidia-smi in the same text name, or assumed, and notes state it.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def read_nvlink_status(text: str, where: str, options: MachineSpec) -> Topology:
 
 
 class _Smi(Frozen):
-    """What was read: NVLinks of pairs, and the ports of each NVSwitch by GPU.
+    """Parsed text: NVLinks of pairs, and the ports of each NVSwitch by GPU.
 
-    ``nvlinks`` has no pairs of GPUs that are on the same NVSwitch.
+    ``nvlinks`` lacks pairs of GPUs that are on the same NVSwitch.
     """
 
     matrix: Matrix
@@ -181,7 +181,7 @@ _STATES = {
 
 
 def _peer_notes(matrix: Matrix) -> Iterator[str]:
-    """Say which GPUs have no access to each other, as ``nvidia-smi topo -p2p`` tells."""
+    """Report which GPUs lack access to each other, as ``nvidia-smi topo -p2p`` lists."""
     every = matrix.gpus * (matrix.gpus - 1)
     for peers in matrix.peers:
         what = " and ".join(CAPABILITIES[letter] for letter in peers.capability)
@@ -243,7 +243,7 @@ _SWITCHED = ("PIX", "PXB")
 
 
 def _without_idle(matrix: Matrix, notes: list[str]) -> Matrix:
-    """Return the matrix without NICs that are the nearest of no GPU; a note tells."""
+    """Return the matrix without NICs that are the nearest of no GPU; a note lists them."""
     near = {c for g in range(matrix.gpus) for c in _nearest(matrix, g)}
     idle = [c for c in range(matrix.gpus, len(matrix.names)) if c not in near]
     if not idle:
@@ -331,7 +331,7 @@ def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> str
 
 
 class _Guess(Frozen):
-    """The likeliest generation: what tells it (nothing without NVLink), and which others fit."""
+    """The likeliest generation: its evidence (nothing without NVLink), and which others fit."""
 
     generation: Generation
     told: tuple[str, ...]
@@ -341,7 +341,7 @@ class _Guess(Frozen):
     def of(
         nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool, devices: SmiDevices
     ) -> _Guess:
-        """Return the guess by NVLink counts, and by what else the text says where several fit."""
+        """Return the guess by NVLink counts, and by other facts in the text where several fit."""
         first = GENERATIONS[_guessed(nvlinks, switches, coherent)]
         if not nvlinks:
             return _Guess(first, (), ())
@@ -374,7 +374,7 @@ def _fitting(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> lis
 
 
 def _evidence(devices: SmiDevices) -> Iterator[tuple[str, Callable[[Generation], bool]]]:
-    """Yield what a text says beside the counts, in words, with the test of a generation."""
+    """Yield facts of a text beside the counts, in words, with the test of a generation."""
     if devices.words:
         listed = ", ".join(devices.words)
         yield f"the word {listed}", lambda one: one.name.partition("-")[0] in devices.words
@@ -467,7 +467,7 @@ def _over_nvlink(smi: _Smi) -> Topology:
 
 
 def _trays(smi: _Smi) -> int:
-    """Return how many hosts share an NVSwitch; a note tells of several."""
+    """Return how many hosts share an NVSwitch; a note reports several."""
     trays = smi.options.integer("trays", max(1, smi.generation.rack // smi.matrix.gpus))
     if trays > 1 and smi.options.integer("nodes", 1) > 1:
         smi.notes.append(

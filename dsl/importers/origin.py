@@ -1,6 +1,6 @@
 """The text that a file of ours was imported from, kept in it for machines of more such hosts.
 
-A machine of one host has no NICs, so ``box.json:nodes=4`` reads the text again, with the options of
+A machine of one host lacks NICs, so ``box.json:nodes=4`` reads the text again, with the options of
 its import and those that are new.
 """
 

@@ -79,7 +79,7 @@ def looks_like_p2p_test(text: str) -> bool:
 def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
     """Return links for all pairs, with shared resources where both directions together are slower.
 
-    Option ``p2p=off``: the matrices of P2P disabled, where both are there; a note tells where that
+    Option ``p2p=off``: the matrices of P2P disabled, where both are there; a note states where that
     is quicker.
 
     Raises:
@@ -180,7 +180,7 @@ def _absent(rates: PairRates, flows: int) -> Iterator[str]:
 
 
 def _shared(rates: PairRates, flows: Sequence[tuple[int, int]]) -> Iterator[Resource]:
-    """Yield what two directions of a pair share, and the ports of GPUs."""
+    """Yield the resources that both directions of a pair share, and the ports of GPUs."""
     one, both = rates.one, rates.both
     place = {flow: i for i, flow in enumerate(flows)}
     sums = {

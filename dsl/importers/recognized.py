@@ -168,7 +168,7 @@ def _read_host(text: str, where: str, options: MachineSpec) -> Topology:
     try:
         host = read_host(text, where)
     except BadFile:
-        refuse_foreign(text, where)  # key=value lines are no TOML yet
+        refuse_foreign(text, where)  # key=value lines are not TOML yet
         raise
     return replace(of_host(host, options), name=options.title())
 

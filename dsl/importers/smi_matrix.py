@@ -61,7 +61,7 @@ CAPABILITIES = {
     "a": "atomic operations",
     "p": "PCIe",
 }
-"""What ``nvidia-smi topo -p2p`` tells of, by its argument."""
+"""Subjects of ``nvidia-smi topo -p2p``, by its argument."""
 
 _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
 
@@ -69,7 +69,7 @@ _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
 class PeerStates(Frozen):
     """Pairs of GPUs, by the numbers in their names, whose state of access is not OK.
 
-    ``capability``: a letter of ``CAPABILITIES``, or two; empty where the text does not tell it.
+    ``capability``: a letter of ``CAPABILITIES``, or two; empty where the text does not state it.
     """
 
     capability: str
@@ -83,7 +83,7 @@ class Matrix(Frozen):
     have that of their column, as newer versions of the tool number them. ``cut``: the last rows,
     of NICs, that the text does not have; what is between two such NICs counts as SYS.
     ``coherent``: the memory of the GPUs is NUMA nodes, as it is beside Grace only.
-    ``peers``: states of access between GPUs, as ``nvidia-smi topo -p2p`` beside it tells.
+    ``peers``: states of access between GPUs, as ``nvidia-smi topo -p2p`` beside it lists.
     """
 
     names: tuple[str, ...]
@@ -404,7 +404,7 @@ class SmiDevices(Frozen):
 
 
 def read_devices(text: str) -> SmiDevices:
-    """Return what a text says of its GPUs, nothing if it says nothing."""
+    """Return the facts that a text states of its GPUs, if any."""
     names: dict[int, str] = {}
     bus_ids: dict[int, str] = {}
     up: Counter[int] = Counter()

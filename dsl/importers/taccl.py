@@ -1,6 +1,6 @@
 """Importer of TACCL's topology JSON: one host, its link costs per chunk, its NICs.
 
-The file has no units: a number is the cost of one chunk in a time unit of the author's choice. Both
+The file lacks units: a number is the cost of one chunk in a time unit of the author's choice. Both
 follow from the names of the shipped files (``NDv2_1KB``: 1 KiB, 0.01 µs); others need ``chunk=``
 and ``unit=``. Matrices are indexed [destination][source].
 """

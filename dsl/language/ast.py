@@ -267,7 +267,7 @@ class OwnFirstRule(RuleLine):
 
 
 class SwitchWord(StrEnum):
-    """What a rule asks of a switch: peers of a GPU over it, or the only thing that it does beside
+    """A rule's demand on a switch: peers of a GPU over it, or the only thing that it does beside
     forwarding; ``{}`` stands for a number."""
 
     FEW = "few peers"

@@ -4,7 +4,7 @@ A rule of the grammar has the name of the node that it makes (``max_hops_rule`` 
 whose fields are the parts of the rule in their order. The others are in ``_MADE``, or are methods.
 """
 
-# ruff: noqa: D102 - what a method builds is said by the grammar's rule and by the node's class.
+# ruff: noqa: D102 - what a method builds is stated by the grammar's rule and by the node's class.
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _MADE: dict[str, Callable[..., Anything]] = {
     "every_chunk": lambda span: None,
     "rest": lambda *_, span: None,
 }
-"""What other rules make of their parts."""
+"""Builders of other rules from their parts."""
 
 _ONCE = ast.Header | ast.ChunksRule | ast.ChunksBySizeRule | ast.PhasesRule
 

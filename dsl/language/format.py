@@ -1,6 +1,6 @@
 """Canonical text of a syntax tree: ``format(parse(format(tree))) == format(tree)``.
 
-Comments and paragraphs are kept. Arithmetic has no spaces (``2p+1``), groups have parentheses, a
+Comments and paragraphs are kept. Arithmetic lacks spaces (``2p+1``), groups have parentheses, a
 block of one rule is on one line.
 """
 

@@ -128,7 +128,7 @@ def places_of(axis: ast.Dimension, meaning: Meaning) -> tuple[Ints, int]:
     """Return the grid of ranks, and the number of the named dimension.
 
     Raises:
-        BadSketch: the machine is not a grid, or has no such dimension.
+        BadSketch: the machine is not a grid, or lacks the dimension.
     """
     topology = meaning.machine.topology
     shape = shape_of(topology.name)

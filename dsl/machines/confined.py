@@ -44,17 +44,17 @@ MOST_LINKS = 20_000
 """Links of a confined machine; a larger one stays as it is."""
 
 _OWN, _CAME = -2, -1
-"""What is behind a message in a host: only GPU and nodes of this host, or another host; in the
+"""History of a message in a host: only GPU and nodes of this host, or another host; in the
 network it is the number of the host that it comes from."""
 
 _State = tuple[int, int]
-"""A node, and what a message there has behind it."""
+"""A node, and the history of a message there."""
 
 
 def in_hosts(
     made: Topology, spec: MachineSpec, *, loopback: bool = False, slots: bool = False
 ) -> Topology:
-    """Return the machine confined, unless the option ``loopback=on`` asks for all ways.
+    """Return the machine confined, unless the option ``loopback=on`` allows all ways.
 
     ``loopback``: the machine's own default of the option. ``slots``: as of :func:`confined`.
 
@@ -89,7 +89,7 @@ def confined(made: Topology, *, slots: bool = False) -> Topology:
 
 
 class _Between(Frozen):
-    """What of a machine lies between its hosts.
+    """The part of a machine between its hosts.
 
     ``outside``: the nodes; links to an NVSwitch that hosts share lead nowhere else and do not
     count. ``whole``: those that no host is attached to twice, which need no copies.
@@ -134,7 +134,7 @@ class _Between(Frozen):
         return any(self.made.nodes[v].computes for v in self.outside)
 
     def after(self, state: _State, link: Link) -> int | None:
-        """Return what a message has behind it after a link; None: no runtime takes it."""
+        """Return the history of a message after a link; None: no runtime takes it."""
         (u, behind), v, nodes = state, link.dst, self.made.nodes
         one, other = nodes[u], nodes[v]
         arrived = _OWN if other.stores else _CAME
@@ -278,7 +278,7 @@ class PlainMachine(Frozen, eq=False):
         return tuple(sorted(copy for i in links for copy in self.rows[i]))
 
     def shares(self, use: Floats) -> Floats:
-        """Return what each row of ``machine`` is in use, of all rows of the confined machine:
+        """Return the use of each row of ``machine``, from that of the confined machine's rows:
         copies of a link add up.
         """
         return np.array([use[list(copies)].sum() for copies in self.rows])

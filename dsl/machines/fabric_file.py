@@ -29,7 +29,7 @@ class FabricSwitch(Frozen):
 
 
 class FabricLink(Frozen):
-    """A cable between two switches, by position; None: GB/s of what is below, µs of a NIC."""
+    """A cable between two switches, by position; None: GB/s of the links below, µs of a NIC."""
 
     low: int
     high: int
@@ -52,10 +52,10 @@ class FabricHost(Frozen):
     ports: tuple[FabricPort, ...]
 
     def port(self, slot: int, names: Sequence[str], fabric: str) -> FabricPort:
-        """Return the place of a NIC by its names, or by its slot where the file has no devices.
+        """Return the place of a NIC by its names, or by its slot in a file without devices.
 
         Raises:
-            UserError: the fabric has no such NIC.
+            UserError: the fabric lacks the NIC.
         """
         named = {port.device: port for port in self.ports if port.device}
         found = next((named[name] for name in names if name in named), None)

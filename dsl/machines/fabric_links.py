@@ -61,7 +61,7 @@ class FabricSpec(Frozen):
 
     @property
     def has_spine(self) -> bool:
-        """Return True if an oversubscription says something."""
+        """Return True if an oversubscription has an effect."""
         return self.kind in ("rails+spine", "pods") or self.file is not None
 
 

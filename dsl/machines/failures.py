@@ -386,7 +386,7 @@ def split_capable(text: str, where: Span | str) -> tuple[str, str]:
     """Return the name and the words of ``rail0:multicast+reduces``; ``=`` stands for the colon.
 
     Raises:
-        UserError: it has no such form.
+        UserError: it is not of this form.
     """
     parts = re.split(r"[:=]", text)
     if len(parts) != 2 or not all(part.strip() for part in parts):

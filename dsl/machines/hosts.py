@@ -44,9 +44,9 @@ Pairs = tuple[tuple[int, int], ...]
 class HostSwitch(Frozen):
     """A switch inside a host; ``bandwidth`` and ``alpha`` are those of one port, each way.
 
-    ``able``: its capabilities (:mod:`weft.dsl.nouns.capabilities`), used where they are asked for,
+    ``able``: its capabilities (:mod:`weft.dsl.nouns.capabilities`), used on request,
     within ``limits``. ``ports``: GB/s by GPU, of those with fewer links than the others. ``hosts``:
-    so many hosts next to each other share it.
+    number of hosts next to each other that share it.
     """
 
     name: str
@@ -157,7 +157,7 @@ def build(host: Host, spec: MachineSpec) -> Topology:
 
 
 def of_host(host: Host, spec: MachineSpec) -> Topology:
-    """Return the machine of hosts of a description, as its options ask.
+    """Return the machine of hosts of a description, according to its options.
 
     Raises:
         As :func:`build`; UnknownName: a value of ``loopback=``.
@@ -174,7 +174,7 @@ class AskedCapable(Frozen):
 
 
 def asked_capable(spec: MachineSpec) -> AskedCapable:
-    """Return what the options ``nvls=`` and ``sharp=`` ask for; ``sharp=on`` is ``nvls``.
+    """Return the request of the options ``nvls=`` and ``sharp=``; ``sharp=on`` is ``nvls``.
 
     Raises:
         UnknownName: another value. UserError: one says on, the other off.
@@ -192,7 +192,7 @@ def asked_capable(spec: MachineSpec) -> AskedCapable:
 
 
 SHARP = ("multicast", "reduces", "turns")
-"""What InfiniBand's switches do (SHARP): they are roots of allreduces, and push."""
+"""Capabilities of InfiniBand's switches (SHARP): they are roots of allreduces, and push."""
 
 
 def with_sharp(joined: Topology, first: int) -> Topology:

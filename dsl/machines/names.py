@@ -75,7 +75,7 @@ class Names(Frozen):
         """Return the node of a name; the numbers of ranks are names, too.
 
         Raises:
-            As :meth:`part`; UserError: a part that is no node.
+            As :meth:`part`; UserError: a part that is not a node.
         """
         text = text.strip()
         if text.isdecimal() and text.isascii() and int(text[:9]) < self.topology.ranks:
@@ -106,7 +106,7 @@ class Names(Frozen):
         """Return the rank of a GPU's name.
 
         Raises:
-            As :meth:`part`; UserError: a part that is no GPU.
+            As :meth:`part`; UserError: a part that is not a GPU.
         """
         found = self.find(text, where)
         ranks = range(self.topology.ranks)
@@ -235,7 +235,7 @@ def names_of(topology: Topology) -> Names:
         part = weft.setdefault(f"host{host}", MachinePart(f"host{host}", host=host))
         if host < len(topology.host_names):
             own[_folded(topology.host_names[host])][part] = host
-    for name, part in weft.items():  # in any case of letters, where that is no other part
+    for name, part in weft.items():  # in any case of letters, unless that is another part
         own.setdefault(_folded(name), {part: 0})
     folded = {name: tuple((host, p) for p, host in parts.items()) for name, parts in own.items()}
     return Names(topology, weft, folded)
@@ -292,7 +292,7 @@ def _folded(text: str) -> str:
 
 
 def _left_out(topology: Topology, text: str) -> str:
-    """Return the note that says that a named device was left out; empty if there is none."""
+    """Return the note about a named device that was left out; empty without any."""
     plain = re.escape(text.partition(".")[2] if _OF_HOST.fullmatch(text) else text)
     named = re.compile(rf"(?<![\w.:]){plain}(?![\w.:])", re.IGNORECASE)
     return next((n for n in topology.notes if "left out" in n and named.search(n)), "")

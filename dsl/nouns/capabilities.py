@@ -1,4 +1,4 @@
-"""What a switch can do beside forwarding: copy to several ports, sum several, and within what.
+"""Capabilities of a switch beside forwarding: copy to several ports, sum several; and limits.
 
 ==================  ===========================================================================
 ``multicast``       one copy in, any set of its ports out, in one pass (NVSwitch 3, InfiniBand)
@@ -37,7 +37,7 @@ OPERATORS = ("sum", "min", "max", "and", "or", "xor")
 
 
 class CastLimits(Frozen):
-    """What bounds the casts of one switch.
+    """Bounds on the casts of one switch.
 
     Attributes:
         groups: how many different member sets it keeps at a time; None: any number.

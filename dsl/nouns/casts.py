@@ -1,4 +1,4 @@
-"""Casts: what switches that copy or sum do with one chunk in one pass.
+"""Casts: operations of switches that copy or sum, on one chunk in one pass.
 
 A transfer has one source, one destination and one route. A *cast* has several of one or of both,
 and uses a tree of links through switches: the data of all its sources meets on its way up (at
@@ -180,7 +180,7 @@ class Casts(Frozen, eq=False):
 
 
 class CastRanges(Frozen):
-    """How many chunks, ranks and links there are: what indices of casts are below."""
+    """Numbers of chunks, ranks and links: limits of the indices of casts."""
 
     chunks: int
     ranks: int
@@ -228,7 +228,7 @@ def read_casts(data: Mapping[str, Any], within: CastRanges, where: str) -> Casts
 
 
 def _limit(value: Any, where: str) -> Fraction | None:
-    """Return what a cast has at most, from its text."""
+    """Return the limit of a cast, from its text."""
     if value is None:
         return None
     found = exact(value, "GBps") if isinstance(value, str) else Fraction(0)

@@ -47,7 +47,7 @@ BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 Parts = tuple[tuple[Node, ...], tuple[Link, ...], tuple[Resource, ...], tuple[str, ...]]
-"""Nodes, links, shared resources, and notes on what was assumed."""
+"""Nodes, links, shared resources, and notes on assumptions."""
 
 
 def graph_of(
@@ -313,7 +313,7 @@ def _note_missing(
     latency: Fraction,
     notes: list[str],
 ) -> None:
-    """Note what edges lack; refuse edges without a bandwidth where there is no default."""
+    """Note what edges lack; refuse edges without a bandwidth or default."""
     bare = [f"{u} - {v}" for u, v, data in edges if data.get("bandwidth") is None]
     if bare and bandwidth is None:
         raise BadTopology(
@@ -336,7 +336,7 @@ def _note_unread(
 
 
 def _without(names: list[str], noun: str, attribute: str) -> str:
-    """Say which nodes or edges lack an attribute: ``3 edges (…) have no `latency```."""
+    """Report which nodes or edges lack an attribute: ``3 edges (…) have no `latency```."""
     verb = "has" if len(names) == 1 else "have"
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     return f"{count(len(names), noun)} ({shown}) {verb} no `{attribute}`"

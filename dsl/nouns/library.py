@@ -110,7 +110,7 @@ class TunedPlan(Frozen):
 
 
 class RuntimeTimes(Frozen):
-    """Times of what a runtime runs by itself, without a file, at the sizes of a grid.
+    """Times of a runtime's own programs, without a file, at the sizes of a grid.
 
     Attributes:
         name: the runtime and its version. ``how``: what it runs at each size; empty if not timed.
@@ -141,7 +141,7 @@ class PlanChange(Frozen):
 
 
 class Gain(Frozen):
-    """What a plan gains over the runtime's own program at a size.
+    """Gain of a plan over the runtime's own program at a size.
 
     Attributes:
         us: µs that it takes less; negative where it takes longer.
@@ -163,10 +163,10 @@ class Tuned(Frozen):
             size the lower bound, the time of the library's plan, and the time of its schedule
             without runtime overheads, in µs.
         candidates: timed candidates worth showing, baselines included.
-        remarks: notes for the reader; one with :data:`IN_SWITCHES` says what plans ask for in which
+        remarks: notes for the reader; one with :data:`IN_SWITCHES` states what plans need in which
             switches sum or copy.
         start_us: µs of a call of the plan at each size before its first operation; empty where the
-            model of time has no such start. ``runtime``: what the runtime has by itself; None where
+            model of time has none. ``runtime``: what the runtime has by itself; None where
             the model does not know.
     """
 
@@ -284,8 +284,7 @@ class Library(Viewed, Tabled, Frozen):
 
     @staticmethod
     def load(path: str | Path) -> Library:
-        """Return the library of a folder, or of its ``library.json``; files are read when asked
-        for.
+        """Return the library of a folder, or of its ``library.json``; files are read on use.
 
         Raises:
             BadFile, UserError: there is none, or it is damaged.
@@ -319,7 +318,7 @@ class Library(Viewed, Tabled, Frozen):
         """Return a file by its path in the folder.
 
         Raises:
-            UnknownName: there is no such file.
+            UnknownName: unknown file.
         """
         if file not in self.files:
             raise UnknownName("file of the library", file, self.files)

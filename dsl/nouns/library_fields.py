@@ -17,7 +17,7 @@ LONGEST_US = 1e15
 """Longest time in µs that a library may state: 30 years."""
 
 SHORTEST_US = 1e-9
-"""Shortest time in µs that a library may state, beside 0 for what moves nothing."""
+"""Shortest time in µs that a library may state, beside 0 for operations that move nothing."""
 
 RATIONAL = re.compile(r"\d{1,400}(/[1-9]\d{0,399})?")
 

@@ -19,7 +19,7 @@ class NodeKind(StrEnum):
 
 
 class Medium(StrEnum):
-    """Class of a link: decides what a message costs beside the link's α and bandwidth."""
+    """Class of a link: decides the cost of a message beside the link's α and bandwidth."""
 
     NVLINK = "nvlink"
     XGMI = "xgmi"
@@ -55,12 +55,12 @@ class Node:
 
     @property
     def computes(self) -> bool:
-        """Return True if the node copies or sums what passes through it."""
+        """Return True if the node copies or sums data that passes through it."""
         return self.multicast or self.reduces
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Return the words of what it does beside forwarding."""
+        """Return its capabilities beside forwarding in words."""
         return tuple(word for word in CAPABILITIES if getattr(self, word))
 
 
@@ -69,7 +69,7 @@ class Link:
     """A directed link: α in µs, bandwidth in GB/s over all its parallel ``lanes``.
 
     ``medium``: its class where a file or an importer names it. ``names``: those of the NIC that the
-    link is, where that is no node, as of :class:`Node`; of a link between two hosts with the host
+    link is, if that is not a node, as of :class:`Node`; of a link between two hosts with the host
     (``host1.mlx5_3``). No schedule depends on either.
     """
 

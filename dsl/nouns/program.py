@@ -1,4 +1,4 @@
-"""The program: what each rank's thread blocks do, independent of any runtime.
+"""The program: instructions of each rank's thread blocks, independent of any runtime.
 
 A thread block has at most one send peer and one receive peer on one channel and runs its
 instructions in order; blocks of a rank run concurrently. A **connection** (source, destination,
@@ -8,7 +8,7 @@ channel) is a FIFO: the k-th send meets the k-th receive. Blocks of one rank are
 Offsets and counts are in chunks of one size. Ranks are positions in the process group.
 
 Storage is columnar, as that of a schedule is: passes, judges and simulators work on the columns of
-:class:`Code`; ranks, blocks and instructions are views, made when they are asked for.
+:class:`Code`; ranks, blocks and instructions are views, made when they are used.
 
 >>> from weft.dsl.nouns.collective import make
 >>> one = Instr(Op.COPY, Slice(Buffer.INPUT, 0), Slice(Buffer.OUTPUT, 0))
@@ -174,7 +174,7 @@ ABSENT = -1
 
 
 class Code(Frozen, eq=False, kw_only=True):
-    """Columns of thread blocks, instructions and waits: what a program, or a file, does.
+    """Columns of thread blocks, instructions and waits, of a program or a file.
 
     Blocks and instructions are numbered through all ranks. The blocks of a rank are contiguous,
     and so are the instructions of a block, in order.
@@ -276,7 +276,7 @@ class Code(Frozen, eq=False, kw_only=True):
         """``rank 3 tb 1``."""
         return f"rank {self.block_rank[block]} tb {self.block_id[block]}"
 
-    # --- what follows from the columns, computed once ---------------------------------------------
+    # --- derived from the columns, computed once --------------------------------------------------
 
     @cached_property
     def first_block(self) -> Ints:
@@ -315,7 +315,7 @@ class Code(Frozen, eq=False, kw_only=True):
 
     @cached_property
     def wait_block(self) -> Ints:
-        """The block that each wait names, through all ranks; -1: its rank has no such block."""
+        """The block that each wait names, through all ranks; -1: its rank lacks the block."""
         rank = self.rank[self.waiting]
         found = self.first_block[rank] + self.wait_id
         known = (self.wait_id >= 0) & (found < self.first_block[rank + 1])

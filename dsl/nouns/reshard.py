@@ -1,4 +1,4 @@
-"""Resharding of a tensor between two meshes: who has which tile, and what each rank still needs.
+"""Resharding of a tensor between two meshes: the tiles of each rank, and the data it still needs.
 
 A layout is a text ``RANKS/TILES``: ``0..7/8`` is cut into eight, ``0..7/1`` is a whole copy on each
 rank, ``0..7/2x4`` is cut into two by four along two dimensions, ``0..7/2`` is two tiles, each on
@@ -74,7 +74,7 @@ class TensorLayout(Frozen):
 
 
 def resharding(source: str, target: str, size: int) -> tuple[Shard, ...]:
-    """Return what goes where if a tensor of ``size`` bytes is laid out anew.
+    """Return the shards that lay out a tensor of ``size`` bytes anew.
 
     A piece is where a tile of the one layout and a tile of the other overlap.
 
@@ -107,7 +107,7 @@ def is_reshard(text: str) -> bool:
 
 
 def reshard_layouts(text: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return the two layouts of ``reshard:FROM,TO,…``, and what follows them.
+    """Return the two layouts of ``reshard:FROM,TO,…``, and the words after them.
 
     Raises:
         UserError: fewer.

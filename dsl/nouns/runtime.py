@@ -76,7 +76,7 @@ UNLIMITED = 1 << 30
 
 
 class Target(Frozen):
-    """Limits of one runtime that reads MSCCL XML, or of what several read alike.
+    """Limits of one runtime that reads MSCCL XML, or of several that read it alike.
 
     Attributes:
         letters: one for each runtime that it stands for, as in the reader's remarks.
@@ -276,11 +276,11 @@ _INSTINCT = ("mi50", "mi100", "mi250", "mi300x", "mi325x", "mi355x")
 """Families of machines, as :attr:`~weft.dsl.nouns.timing.MachineTiming.family` names them."""
 
 _SEVERAL = ("", "pcie", "rtx")
-"""Families that do not tell the generation: unknown, and those that stand for several."""
+"""Families without a definite generation: unknown, and those that stand for several."""
 
 
 class Loader(Frozen):
-    """A runtime that is given our files: which, on which GPUs, how, and what it prints then.
+    """A runtime that is given our files: which, on which GPUs, how, and its output then.
 
     Attributes:
         name: that of its :class:`Target` if it reads MSCCL XML.
@@ -292,7 +292,7 @@ class Loader(Frozen):
             library that is there reads files itself.
         debug: variables that make it print what it read.
         proof: what it prints, in words; ``{file}`` stands for a file, ``{folder}`` for theirs.
-        read: pattern of a line that says that a file, or a folder of them, was read.
+        read: pattern of a line stating that a file, or a folder of them, was read.
         single: it takes one GPU of a process only.
         registered: a program registers the files; others find them by variables alone.
         torch: which wheels of torch load it, in words; ``torchrun``: some do.
@@ -325,7 +325,7 @@ class Loader(Frozen):
     def built(self, family: str, amd: bool | None) -> bool | None:
         """Return whether its kernels are built for a family of GPUs; None: that is not known.
 
-        ``amd``: who makes the GPUs; None if unknown.
+        ``amd``: whether AMD makes the GPUs; None if unknown.
         """
         if family not in _SEVERAL:
             return family in self.families
@@ -406,9 +406,9 @@ programs stay as they are; MSCCL++, whose plans a program registers; a fork of 2
 
 def loaders_for(family: str, amd: bool | None = None) -> tuple[Loader, ...]:
     """Return the runtimes that fit GPUs, the best first: those built for their family; if that does
-    not tell the generation, the one that reads MSCCL XML on most GPUs of their maker.
+    not show the generation, the one that reads MSCCL XML on most GPUs of their maker.
 
-    ``amd``: who makes the GPUs; None if unknown.
+    ``amd``: whether AMD makes the GPUs; None if unknown.
     """
     if family not in _SEVERAL:
         return tuple(x for x in LOADERS.values() if x.built(family, amd))

@@ -409,7 +409,7 @@ def _merged(fields: Fields, where: str) -> dict[str, Any]:
 
 
 class _PlannedOrder(Frozen, eq=False):
-    """What a file says of the order of its transfers: whether it plans one, and which."""
+    """A file's order of transfers: whether it plans one, and which."""
 
     planned: bool
     priority: Ints
@@ -418,7 +418,7 @@ class _PlannedOrder(Frozen, eq=False):
 
 
 def _check_order(order: _PlannedOrder, casts: Casts, where: str) -> None:
-    """Refuse priorities that do not fit the transfers, or fit only some of what they order."""
+    """Refuse priorities that do not fit the transfers, or order only transfers or only casts."""
     if order.planned and len(order.priority) != order.transfers:
         raise BadFile("priority must be one number per transfer", where=f"{where}: transfers")
     ends = (int(order.priority.min(initial=0)), int(order.priority.max(initial=0)), order.stride)

@@ -68,7 +68,7 @@ class SwitchPolicy(Rule):
 
 
 class CastPolicy(Rule):
-    """Limit what casts may do at node ``switch``: to some of its capabilities, or its groups.
+    """Limit casts at node ``switch``: to some of its capabilities, or its groups.
 
     ``allowed``: of ``reduces`` and ``multicast``, those that may be used; None: what it has.
     ``groups``: member sets at most; None: what it has.

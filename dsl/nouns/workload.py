@@ -69,7 +69,7 @@ COLLECTIVES = tuple(str(kind) for kind in Kind if kind is not Kind.CUSTOM)
 """Kinds that are a standard collective of a group."""
 
 DEMANDS = (WorkKind.ALLTOALLV, WorkKind.TRANSFER, WorkKind.MULTICAST)
-"""Kinds that say which bytes go where, and nothing else."""
+"""Kinds that state which bytes go where, and nothing else."""
 
 KINDS = (*COLLECTIVES, *map(str, WorkKind))
 
@@ -154,12 +154,12 @@ class WorkloadOperation:
 
     @property
     def communicates(self) -> bool:
-        """Return True for what uses the fabric: all but computations."""
+        """Return True if it uses the fabric: all but computations."""
         return self.kind != WorkKind.COMPUTE
 
     @property
     def needs_machine(self) -> bool:
-        """Return True for what has a time only on a machine."""
+        """Return True if it has a time only on a machine."""
         return self.kind not in (WorkKind.COMPUTE, WorkKind.LOAD)
 
     @property
@@ -182,7 +182,7 @@ class WorkloadOperation:
 
     @property
     def deliveries(self) -> tuple[Shard, ...]:
-        """Return what a demand delivers; empty for other kinds. Nothing of no bytes is among it.
+        """Return the deliveries of a demand, without those of 0 bytes; empty for other kinds.
 
         The order is that of the buffers: a rank's input has the shards that it holds side by side,
         its output those that it receives.
@@ -223,7 +223,7 @@ class WorkloadOperation:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object of a workload file; what has its default is left out."""
+        """Return the object of a workload file; fields at their defaults are left out."""
         ends: dict[str, Any] = {"group": self.group}
         if self.kind == WorkKind.TRANSFER:
             ends = {"src": self.group[0], "dst": self.group[1]}
@@ -440,7 +440,7 @@ def _product(axes: Sequence[tuple[str, int]]) -> int:
 
 def _settle_numbers(one: WorkloadOperation) -> None:
     """Make NumPy's numbers and floats exact ones of Python, and arrays and lists tuples."""
-    far = 1 << 200  # what is out of range is told by the checks below
+    far = 1 << 200  # the checks below report what is out of range
 
     def whole(value: Any) -> int:
         return value if type(value) is int else integer(value, one.name, -far, far)

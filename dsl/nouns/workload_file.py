@@ -422,7 +422,7 @@ def _csv_loads(text: str, where: str) -> dict[str, str]:
 COMPOSITES = ("reshard", "neighbours", "sparse_allreduce")
 
 COMMON = ("class", "after", "priority", "due_us", "relays")
-"""What an operation of any kind may have."""
+"""Fields that an operation of any kind may have."""
 
 
 def composed(row: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Colour refinement (Weisfeiler and Leman 1968) on arrays: classes of possibly equivalent nodes.
 
 Colours of nodes and resources are split by the colours of their neighbours until stable. Nodes of
-different colour are in different orbits; if every rank has its own colour, the machine has no
+different colour are in different orbits; if every rank has its own colour, the machine lacks
 symmetry. Signatures are hashes: a collision leaves a class too coarse, never wrong.
 """
 

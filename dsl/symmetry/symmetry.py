@@ -137,7 +137,7 @@ def _smallest_class(colours: Ints) -> Ints:
 
 
 def _swaps(made: Structure, members: Ints) -> list[Ints]:
-    """Return the swaps of neighbours in a class, or none if one of them is no automorphism."""
+    """Return the swaps of neighbours in a class, or none if one is not an automorphism."""
     swaps = []
     for pair in pairwise(members):
         swap = np.arange(made.sizes[0])

@@ -67,9 +67,9 @@ class CutOff(Forwarding):
         return self._used
 
     def cancelled(self) -> bool:
-        """Return True after the cut-off, or where the inner one asks to stop."""
+        """Return True after the cut-off, or where the inner one is cancelled."""
         now = time.monotonic()
-        if now > self._looked + LOOK:  # engines ask every few microseconds
+        if now > self._looked + LOOK:  # engines call it every few microseconds
             self._looked = now
             self.fired = self.fired or self.used > self.seconds
         return self.fired or self.inner.cancelled()

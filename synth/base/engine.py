@@ -213,7 +213,7 @@ class Outcome(Viewed, Tabled):
 
 
 LONGEST_FRACTION = 9
-"""Characters of a fraction that is told as it is."""
+"""Characters of a fraction that is reported as it is."""
 
 
 def _told(point: Point) -> str:

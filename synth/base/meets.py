@@ -1,11 +1,11 @@
-"""Whether a time meets its bound: simulated times are floats, and bounds are exact numbers."""
+"""Test that a time meets its bound: simulated times are floats, and bounds are exact numbers."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
 MET = 1e-9
-"""Relative distance that counts as none: what adding up floats may be off by."""
+"""Relative distance that counts as none: the error of adding up floats."""
 
 
 def meets(us: float, bound_us: Fraction | float) -> bool:

@@ -16,7 +16,7 @@ STEPS = 1_000_000
 
 
 def never() -> bool:
-    """Return False: nobody asks to stop."""
+    """Default test for cancellation: never cancelled."""
     return False
 
 
@@ -52,7 +52,7 @@ class Meter:
             meter = meter.outer
 
     def came_on_top(self, before: int) -> None:
-        """Give back what was spent since ``done`` was ``before``: that search takes no work from
+        """Give back the work spent since ``done`` was ``before``: that search takes no work from
         those beside it. It stays counted, here and in the searches around."""
         self.limit += self.done - before
 
@@ -62,7 +62,7 @@ class Meter:
         return max(0, self.limit - self.done)
 
     def over(self) -> bool:
-        """Return True if nothing is left, or the search is to end; who asks has more to do."""
+        """Return True if nothing is left, or the search is to end; the caller has more to do."""
         if self.done >= self.limit:
             self.cut_short()
             return True
@@ -80,7 +80,7 @@ class Meter:
             meter = meter.outer
 
     def tell(self, remark: str) -> None:
-        """Tell those who watch the search."""
+        """Report to the observers of the search."""
         told = next((meter.told for meter in self._around() if meter.told is not None), None)
         if told is not None:
             told(remark)

@@ -1,4 +1,4 @@
-"""Lower bounds on what any schedule can do, each with a certificate to check by hand.
+"""Lower bounds on all schedules, each with a certificate to check by hand.
 
 One file per argument: paths (:mod:`.distance`), cuts (:mod:`.cut`), link prices (:mod:`.flow`),
 partitions (:mod:`.partition`), trees (both in :mod:`.trees`), latency before and after a cut

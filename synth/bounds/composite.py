@@ -20,7 +20,7 @@ fit into windows that close at T - ρ; all transfers fit into the windows above:
     x <= sum of m_r·b_r·(T - v_r),   x + c·(W - x) <= sum of m_r·b_r·(T - w_r),
 
 v_r being w_r with a tail of at least ρ. Together T >= W/C + ((c-1)·v + w)/c, with v and w the
-averages of v_r and w_r weighted by m_r·b_r; and T >= W/C + v where some d has no z_g(d) < ρ.
+averages of v_r and w_r weighted by m_r·b_r; and T >= W/C + v where some d lacks z_g(d) < ρ.
 
 *Heads.* Chunks whose holders are far from the cut cross late: for each distance the same with
 those chunks only. *Reductions* are the same backwards on the reversed machine, and allreduce is
@@ -325,7 +325,7 @@ class _CutWindows:
         return back[: self._topology.ranks]
 
     def _heads(self, holders: Ints) -> Ints:
-        """Least α before each crossing link is of use to what these ranks hold."""
+        """Least α before each crossing link is of use to the data of these ranks."""
         lengths, links = self._lengths, self._links
         if self._through and not self._wants.backwards:
             return np.maximum(lengths.before_transfers(holders)[lengths.src[links]], 0)
@@ -362,7 +362,7 @@ class _CutWindows:
         return found
 
     def windows(self, holders: Ints, latency: Fraction) -> _Windows:
-        """Return the windows of what these ranks hold."""
+        """Return the windows of the data of these ranks."""
         limit = _limit(latency, self._lengths.unit)
         head, tail = (
             _by_resource(self._topology, self._rows, np.where(self._useful, x, limit), self._links)

@@ -5,7 +5,7 @@ The best S is found by Dinkelbach's iteration over max-flows: at time T every de
 a flow of all it wants from a super-source that supplies the holders; a flow that falls short
 yields a cut with a larger ratio, and T becomes that ratio. For collectives whose chunks all go to
 the same ranks (broadcast, allgather, gather) this is the exact maximum over all cuts, and
-by Edmonds' theorem it is attained where there is no switch. (algorithms.md, Edmonds 1973,
+by Edmonds' theorem it is attained without switches. (algorithms.md, Edmonds 1973,
 Dinkelbach 1967; ForestColl searches the same value by bisection.)
 
 Capacity of a set of links, limited by their bandwidths and by the resources that they share.
@@ -53,7 +53,7 @@ from .words import BandwidthBound, capacity_words, carried, chunk_words, listed,
 
 @dataclass(frozen=True)
 class Crossing:
-    """Links that something must cross, and a cover that bounds what they carry.
+    """Links that something must cross, and a cover that bounds their load.
 
     Attributes:
         links: indices of the links.
@@ -193,7 +193,7 @@ class NodeCut:
 
 @dataclass(frozen=True, eq=False)
 class CutFinder:
-    """Evaluates sets of nodes as cuts; it has no state."""
+    """Stateless evaluation of sets of nodes as cuts."""
 
     topology: Topology
     across: Callable[[Bools], int]
@@ -484,7 +484,7 @@ def _violated(
 def _mix(
     topology: Topology, cuts: tuple[NodeCut, ...], answer: Certified, *, complete: bool
 ) -> Mix | None:
-    """Weights and prices from the dual; links are priced up to what the weights need."""
+    """Weights and prices from the dual; links are priced up to the need of the weights."""
     fabric = fabric_of(topology)
     weights = [int(w) for w in -answer.dual_ub[fabric.resources :]]
     paid = np.array([int(p) for p in -answer.dual_ub[: fabric.resources]], dtype=object)

@@ -174,7 +174,7 @@ class ClassDemand:
     def reversed(self) -> ClassDemand:
         """Sources and destinations exchanged: the same problem seen from the other end.
 
-        Only where every chunk has one holder; chunks with several destinations then ask for less
+        Only where every chunk has one holder; chunks with several destinations then need less
         than here, because one of the new holders is enough.
         """
         return ClassDemand(

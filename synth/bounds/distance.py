@@ -243,7 +243,7 @@ class Lengths:
 
 
 def _dijkstra(count: int, tail: Ints, head: Ints, length: Ints, starts: list[int]) -> Ints:
-    """Shortest distances in integers; -1 if there is no path."""
+    """Shortest distances in integers; -1 without a path."""
     base = count + 1  # arcs weigh length·base + 1, so that none is free
     reach = distances(count, tail, head, length * base + 1, np.array(starts))
     return np.where(np.isinf(reach), -1, np.floor(reach / base)).astype(np.int64)

@@ -103,7 +103,7 @@ class BoundEffort(Effort):
     )
 
     def anchors(self) -> tuple[object, ...]:
-        """The values, by which kept bounds are told apart (:mod:`weft.dsl.base.kept`)."""
+        """The values: part of the key of kept bounds (:mod:`weft.dsl.base.kept`)."""
         return astuple(self)
 
     def program_meter(self) -> Meter:

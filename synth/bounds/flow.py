@@ -207,7 +207,7 @@ def level_sets(topology: Topology, prices: ResourcePrices, sources: int) -> list
 
 @dataclass(frozen=True, eq=False)
 class SourceTrees:
-    """Resources (links, then shared ones) and sources by orbit, and what sources send.
+    """Resources (links, then shared ones) and sources by orbit, and the data of sources.
 
     ``row``: orbit of each resource; ``width``: GB/s of every orbit, summed; ``source``: one rank of
     every orbit of ranks, and ``size`` the number of ranks in it; ``need``: chunks of each source
@@ -223,7 +223,7 @@ class SourceTrees:
 
     @staticmethod
     def of_orbits(topology: Topology, orbit: Ints, chunks: int) -> SourceTrees:
-        """So many chunks for every pair of ranks; ``orbit``: the smallest rank of each orbit."""
+        """``chunks`` for every pair of ranks; ``orbit``: the smallest rank of each orbit."""
         made, nodes = structure_of(topology), len(topology.nodes)
         found = (made.act(np.array(image)) for image in topology.symmetries)
         moves = [x[nodes:].astype(np.int64) - nodes for x in found if x is not None]
@@ -387,7 +387,7 @@ class OrbitPrices:
 def orbit_prices(
     topology: Topology, demand: ClassDemand, effort: BoundEffort = BOUND_EFFORT
 ) -> OrbitPrices | None:
-    """The best prices found, and a fractional flow; what is computed for one demand is kept.
+    """The best prices found, and a fractional flow; results for one demand are kept.
 
     None where there are more sources than ``effort.price_sources``.
     """

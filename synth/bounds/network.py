@@ -9,7 +9,7 @@ Maximum flows by shortest augmenting paths (Edmonds and Karp 1972), in plain Pyt
 
 To load OR-Tools takes 35 CPU ms, as long as some hundred flows through the network of one host. The
 value of a maximum flow and the smallest source side of its minimum cuts are unique: it
-does not matter who finds them.
+does not matter how they are found.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Partition:
         return self.messages / self.crossing.capacity
 
     def bound(self, topology: Topology, message_chunks: int, chunks: int) -> BandwidthBound:
-        """The bound for so many buffers, and its certificate."""
+        """The bound for ``chunks`` buffers, and its certificate."""
         p = len(self.groups)
         groups = listed([names(topology, group) for group in self.groups])
         alone = all(len(group) == 1 for group in self.groups)
@@ -293,7 +293,7 @@ class _Truncation:
 
 @dataclass(frozen=True, eq=False)
 class CastPartition:
-    """Groups of ranks, prices of rows, and what they prove.
+    """Groups of ranks, prices of rows, and their bound.
 
     ``prices`` are integers of links and shared resources; a message costs at least ``per_message``
     of them; ``worth``: price times GB/s, summed.
@@ -315,7 +315,7 @@ class CastPartition:
         return self.messages * self.per_message / self.worth
 
     def bound(self, topology: Topology, message_chunks: int, chunks: int) -> BandwidthBound:
-        """The bound for so many buffers, and its certificate."""
+        """The bound for ``chunks`` buffers, and its certificate."""
         p, priced = len(self.groups), prices_of(self.prices)
         alone = all(len(group) == 1 for group in self.groups)
         text = (
@@ -340,7 +340,7 @@ class CastPartition:
 
 @dataclass(frozen=True, eq=False)
 class _PricedMove:
-    """A route or a cast: what it costs, how many messages it replaces, and the links it uses."""
+    """A route or a cast: its cost, how many messages it replaces, and the links it uses."""
 
     cost: float
     messages: int
@@ -480,7 +480,7 @@ class _Prices:
         return CastPartition(self.groups, prices, least, worth) if least > 0 else None
 
     def _per_message(self, price: Floats) -> Fraction:
-        """Return what a message costs at least under integer prices.
+        """Return the least cost of a message under integer prices.
 
         Costs are integers and what ties add to them, which is less than ``ties`` for each message
         and two more. So a move of k messages costs at least k times the least ratio, less ties,
@@ -531,7 +531,7 @@ class _Prices:
 
     def _casts(self, switches: Sequence[_CastEnds]) -> Iterator[_PricedMove]:
         """Yield for each rank and switch the cast from (or, reversed, to) the rank: to the ranks of
-        so many other groups, the nearest of each, that a message costs the least."""
+        as many other groups, the nearest of each, as make a message cheapest."""
         for one in switches:
             ends = self._nearest(one.beyond)
             for v in np.flatnonzero(np.isfinite(one.first)).tolist():

@@ -1,4 +1,4 @@
-"""Pairs served across a cut in time: what crosses early is of few ranks, what crosses late for few.
+"""Pairs served across a cut in time: data that crosses early is of few ranks, late data for few.
 
 Let X be a set of ranks and Y the others. For every rank s in X and every rank d in Y, the part of a
 message that s has for d leaves X in some transfer, whose first link starts at a rank u of X, at a
@@ -6,15 +6,15 @@ time t. It holds data of s only if t is at least the α from s to u, and reaches
 if T - t is at least the α from u to the rank v on which it comes down, and from v to d. So with
 sums a byte at time t is made of at most A(t) ranks' data, A counting the ranks of X within t of u;
 where copies are made it serves at most B(T - t) ranks, B counting those of Y within T - t by the
-best v. (A byte that is no sum is of one rank; one that is for one rank serves one.) With a cover
+best v. (A byte that is not a sum is of one rank; one that is for one rank serves one.) With a cover
 of the links out of X by resources r with multipliers m_r (:mod:`.cut`), and with A_r and B_r
 the largest over the links of r,
 
     need · M  <=  sum of m_r · b_r · ∫ A_r(t) · B_r(T - t) dt  =  sum of c_k · max(0, T - w_k),
 
 where each step of A_r at time a and each of B_r at time b make one term: w = a + b, c = m_r · b_r
-times both steps. The right side grows with T: T is at least where it reaches the left. This is no
-line in M but a concave curve, steep where messages are small: a broadcast of little data cannot
+times both steps. The right side grows with T: T is at least where it reaches the left. This is a
+concave curve in M, steep where messages are small: a broadcast of little data cannot
 wait for all ranks to help, nor can its root alone send a copy to each.
 
 The same is counted where data comes into Y, over links that end at its ranks v: at a time t a byte
@@ -96,7 +96,7 @@ class _Curve:
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """What crosses a cut for a collective: whether sums, whether copies; ``roots``: the only
+    """Data that crosses a cut for a collective: sums or not, copies or not; ``roots``: the only
     sources (``out``) or destinations, if any; ``chunks`` for each pair of ranks."""
 
     sums: bool
@@ -184,7 +184,7 @@ def _near(apart: Ints, starts: Sequence[int]) -> Iterator[Bools]:
 def _terms(
     topology: Topology, cut: NodeCut, apart: Ints, flows: Flows, unit: Fraction, *, into: bool
 ) -> tuple[tuple[Fraction, Fraction], ...]:
-    """Return the terms of one cut: the µs from which on it adds so many GB/s, over the links out of
+    """Return the terms of one cut: the µs from which on it adds a number of GB/s, on links out of
     its ranks, or those into the others."""
     n = topology.ranks
     inside = cut.inside[:n]
@@ -232,7 +232,7 @@ def _dests(inside: Bools, flows: Flows) -> Ints:
 
 
 def _written(topology: Topology, flows: Flows, found: _Curve) -> Reach:
-    """The cut, and what a byte that crosses at some time can be made of and serve, in words."""
+    """The cut, and sources and targets of a byte that crosses at some time, in words."""
     cut, into = found.cut, found.into
     inside = [int(i) for i in cut.inside[: topology.ranks].nonzero()[0]]
     made = "is made of data of ranks within t only" if flows.sums else "is of one rank"

@@ -1,4 +1,4 @@
-"""Whether switches that compute help, and which resources bind without and with them.
+"""Gain of switches that compute, and which resources bind without and with them.
 
 The bandwidth bound of the machine is compared with that of the same machine whose switches only
 forward; what binds are the resources that the certificate of each counts, in the field's words:
@@ -90,7 +90,7 @@ class SwitchGain:
 
 @kept(most=8)
 def switch_gain(topology: Topology, collective: Collective) -> SwitchGain | None:
-    """Return what the switches that compute bring; None where there are none, or nothing moves."""
+    """Return the gain of the switches that compute; None where none do, or nothing moves."""
     able = [i for i, node in enumerate(topology.nodes) if node.computes]
     if not able:
         return None
@@ -136,7 +136,7 @@ def _best(found: BandwidthBound) -> Fraction:
 
 
 def binding_words(topology: Topology, certificate: Certificate) -> str:
-    """Return what a certificate counts: ``the NICs bind: 50 GB/s × 8 out of host 0``."""
+    """Return a certificate's resources in words: ``the NICs bind: 50 GB/s × 8 out of host 0``."""
     rows = certificate.data.get("cover") or certificate.data.get("prices") or ()
     placed = [_placed(topology, int(row)) for row, _ in rows]
     kinds = [kind for kind in (NIC, PORT, CABLE, SHARED) if any(p.kind == kind for p in placed)]
@@ -148,7 +148,7 @@ def binding_words(topology: Topology, certificate: Certificate) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A row of a certificate: its kind, its GB/s, and which way it leads at whom."""
+    """A row of a certificate: its kind, its GB/s, and its direction and place."""
 
     kind: str
     width: Fraction

@@ -40,7 +40,7 @@ class WaitReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """One transfer of the chain: when it starts and arrives, in µs, and what it waited for.
+    """One transfer of the chain: when it starts and arrives, in µs, and the cause of its wait.
 
     ``resource``: the link or shared resource that was freed (−1: none); ``freed_by``: the transfer
     that held it or brought the data (−1: none).

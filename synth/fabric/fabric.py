@@ -33,7 +33,7 @@ from weft.dsl.symmetry.orbits import Orbits
 class Fabric:
     """Links and resources of a topology; made by :func:`fabric_of`, which keeps it.
 
-    It is shared by all that ask for it: its arrays must not be written.
+    It is shared by all callers: its arrays must not be written.
 
     Attributes:
         ranks, nodes: how many; ranks come first among the nodes.

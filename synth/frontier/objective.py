@@ -23,7 +23,7 @@ from ..time.schedule_time import simulate
 
 
 def point_of(schedule: Schedule, known: Bounds, **more: Any) -> Point:
-    """Return the point of a schedule by what its busiest resource carries, beside the bounds of its
+    """Return the point of a schedule by the load of its busiest resource, beside the bounds of its
     problem; ``more``: other fields of the point."""
     rate = rounds_per_chunk(schedule)
     return Point(
@@ -94,7 +94,7 @@ class Incumbents:
         if self.problem.objective is not Objective.TIME:
             self.points = pareto(sorted([*self.points, point], key=lambda p: p.factor))
             return any(p is point for p in self.points)
-        if point.us is not None:  # engines that tell times search long, and find many
+        if point.us is not None:  # engines that report times search long, and find many
             if any(p.us is not None and p.us <= point.us for p in self.points):
                 return False
             self.points = [p for p in self.points if p.us is None]

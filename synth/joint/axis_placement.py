@@ -208,7 +208,7 @@ def _ranking(
     whole: bool = True,
     notes: tuple[str, ...] = (),
 ) -> PlacementRanking:
-    """Return placements with their times in order; ``whole``: there are no others."""
+    """Return placements with their times in order; ``whole``: these are all."""
     working = [one.us for one in scored if one.us is not None]
     if not working:
         raise UserError("in no placement all groups reach their ranks", hint=RELAYS_HINT)
@@ -288,7 +288,7 @@ def _ranked_orders(
 
 
 def _codes(kind: Sequence[WorkloadOperation], orders: Ints) -> Ints:
-    """Return numbers of what each order gives the operations of a kind, shape (orders, operations).
+    """Return numbers of the placements of a kind's operations, shape (orders, operations).
 
     Equal rows are equal placements: where only its set of ranks matters to a collective that is
     their mask, with the root of a rooted one; else the ranks are digits.
@@ -313,7 +313,7 @@ def _alone_us(
     orders: Ints,
     effort: PlacementEffort,
 ) -> list[Fraction | float]:
-    """Return the time in µs of one kind alone in each order, infinite where it has no path.
+    """Return the time in µs of one kind alone in each order, infinite without a path.
 
     Where it has more placements than are solved at most, 0: that is a lower bound, too.
     """
@@ -344,7 +344,7 @@ def placed_us(
 
 
 def unlike(topology: Topology, levels: MachineLevels) -> Iterator[str]:
-    """Yield what differs between parts of a level, which one placement takes to be alike.
+    """Yield differences between parts of a level, which one placement takes to be alike.
 
     Parts are alike if the machine is the same with any two neighbours changed for each other: of
     the GPUs of a host in all hosts at once.

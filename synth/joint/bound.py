@@ -4,7 +4,7 @@
 
 where each collective chooses among trees and paths over the ranks that may forward for it. Solved
 by column generation: the master (:mod:`..lp.congestion`) chooses among the trees and flows that
-are known, its prices ask for cheaper ones (:mod:`.pricing`), and prices give a lower bound whatever
+are known, its prices lead to cheaper ones (:mod:`.pricing`), and prices give a lower bound whatever
 they are. Rows are orbits of the symmetries that map the workload to itself.
 
 At the end the prices are rounded to integers, and what they prove is computed anew by
@@ -178,7 +178,7 @@ def _flow_tables(demands: Sequence[CollectiveDemand]) -> dict[int, Ints]:
 def _identity(
     one: CollectiveDemand, part: Part, where: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """Return what tells a part from the others of its demand, moved."""
+    """Key of a part within its demand, its ranks mapped by ``where``."""
     go = (lambda v: v) if where is None else where.__getitem__
     if isinstance(part, FlowPart):
         return (go(part.source),)
@@ -212,11 +212,11 @@ class JointBound:
     """The least time of some demands together.
 
     Attributes:
-        demands: what was asked.
+        demands: those of the collectives.
         us: proved lower bound in µs.
         value_us: time of the fluid solution in µs; the bound is this or just below.
         prices: an integer per resource: the proof.
-        proof: what they prove.
+        proof: the bound that they prove.
         loads: bytes that each demand puts on each resource in the solution.
         chosen: the trees and flows of one demand of each orbit, from which the loads follow.
         symmetry: the symmetries by which it was solved.
@@ -438,7 +438,7 @@ class _ColumnSearch:
     # --- the answer -------------------------------------------------------------------------------
 
     def proved(self) -> tuple[tuple[int, ...], PricedBound]:
-        """Return integer prices and what they prove, the best of several roundings."""
+        """Return integer prices and their bound, the best of several roundings."""
         asked = [priced(one) for one in self.demands]
         best: tuple[tuple[int, ...], PricedBound] | None = None
         for orbit_prices in _roundings(self.best_prices):

@@ -104,7 +104,7 @@ def _transfers(topology: Topology, demand: CollectiveDemand, one: WeightedShapes
 def _hops(
     topology: Topology, shape: TreeShape, wanting: set[int]
 ) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Return the tree as hops between GPUs, parents first, without ends that nobody needs."""
+    """Return the tree as hops between GPUs, parents first, without unneeded ends."""
     out: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
     for _, _, route in shape.arcs:
         for u, v, links in cut_at_gpus(topology, route):
@@ -206,7 +206,7 @@ class _FlowPaths:
             self.into.setdefault(int(fabric.dst[link]), []).append(link)
 
     def paths(self) -> dict[int, list[WeightedPath]]:
-        """Return the paths of all targets, whose amounts are what each wants."""
+        """Return the paths of all targets, whose amounts are the demand of each."""
         return {target: list(self._to(target)) for target in sorted(self.wanted)}
 
     def _to(self, target: int) -> Iterator[WeightedPath]:

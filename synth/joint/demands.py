@@ -1,4 +1,4 @@
-"""What a collective asks of a machine, whatever its routes: trees, sums and flows of bytes.
+"""Demands of a collective on a machine, for any routes: trees, sums and flows of bytes.
 
 Of the kinds of collectives three forms are left (:class:`TreePart`, :class:`SumPart`,
 :class:`FlowPart`), each over the ranks that may forward. Any schedule of the collective loads the
@@ -92,7 +92,7 @@ class CollectiveDemand:
 
 
 def demands_of(workload: Workload, ranks: int) -> tuple[CollectiveDemand, ...]:
-    """Return what the collectives of a workload ask; loads and computations are left out.
+    """Return the demands of a workload's collectives; loads and computations are left out.
 
     Raises:
         UserError: a rank outside 0 … ranks-1.
@@ -104,7 +104,7 @@ def demands_of(workload: Workload, ranks: int) -> tuple[CollectiveDemand, ...]:
 
 
 def demand_of(one: WorkloadOperation, ranks: int, idle: Sequence[int] = ()) -> CollectiveDemand:
-    """Return what one collective asks; ``idle`` ranks are in no group.
+    """Return the demand of one collective; ``idle`` ranks are in no group.
 
     Raises:
         UserError: a rank outside 0 … ranks-1.

@@ -1,7 +1,7 @@
 """One schedule for several: their chunks, buffers and transfers side by side on the whole machine.
 
 The merged collective is a custom one. Its grain divides all chunks; collectives of one class that
-have no rank in common share a place in the buffers.
+share no rank share a place in the buffers.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def share_of(
 
 
 def nameless(topology: Topology) -> Topology:
-    """Return a machine without names, and without nodes that have no link: equal for alike parts.
+    """Return a machine without names, and without nodes that lack links: equal for alike parts.
 
     Ranks and links keep their numbers, hosts are numbered as they come.
     """
@@ -126,7 +126,7 @@ def _shared(width: Fraction, part: float, grid: int = 1 << 20) -> Fraction:
 def shares(loads: Floats) -> Floats:
     """Return the share of each demand in every resource; shape of ``loads`` (demands, resources).
 
-    What nobody loads is everybody's.
+    A resource without load belongs to all.
     """
     total = loads.sum(axis=0)
     found: Floats = np.divide(loads, total, out=np.zeros_like(loads), where=total > 0)
@@ -161,7 +161,7 @@ def merged(
 ) -> Schedule:
     """Return one schedule of all pieces; with ``priorities`` pieces of a smaller one go first.
 
-    Where their sizes have no common grain that is coarse enough, those of collectives are rounded
+    Where their sizes lack a common grain that is coarse enough, those of collectives are rounded
     up (:func:`rounded_up`): the parts say to what.
 
     Raises:
@@ -316,7 +316,7 @@ def _columns(pieces: Sequence[MergePiece], first: Sequence[int]) -> list[Ints]:
 
 
 def part_schedule(schedule: Schedule, part: MergedPart) -> Schedule:
-    """Return what a merged schedule does for one of its parts, alone: what a runtime loads for it.
+    """Return one part of a merged schedule, alone, as a runtime loads it.
 
     On the ranks of its group, as a collective of its kind; where others forward, on the whole
     machine, as a custom one.

@@ -114,7 +114,7 @@ JOINT_EFFORT = JointEffort()
 """Default limits."""
 
 UNION_EFFORT = JointEffort(rounds=60)
-"""Limits for one collective that is the union of several: bounds of it are asked for often."""
+"""Limits for one collective that is the union of several: its bounds are computed often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class PricedColumn:
     shapes: tuple[TreeShape, ...] = ()
 
     def key(self) -> bytes:
-        """Return what tells it from others of its part."""
+        """Return its key among those of its part."""
         return self.links.tobytes() + np.round(self.load, 9).tobytes()
 
 
@@ -261,7 +261,7 @@ class DemandPricing:
         return [members[i] for i in np.argsort(cost, kind="stable")[:most].tolist()]
 
     def _exact(self, root: int, receivers: Sequence[int]) -> bool:
-        """Return True if nobody else may forward: the tree is a minimum arborescence."""
+        """Return True if no other rank may forward: the tree is a minimum arborescence."""
         return {root, *receivers} >= set(self.demand.forwarders)
 
     def _shape(self, root: int, receivers: tuple[int, ...], backwards: bool) -> TreeShape:

@@ -31,7 +31,7 @@ from .merge import MergePiece
 
 @dataclass(frozen=True, eq=False)
 class RailPieces:
-    """What is sent, in columns: pieces of pairs of ranks, each over one rail.
+    """Data sent, in columns: pieces of pairs of ranks, each over one rail.
 
     Attributes:
         source, target: ranks.
@@ -65,7 +65,7 @@ class RailPlan:
 
 
 class RailPlanner:
-    """Plans of alltoallv on a machine of rails; made once, asked for every batch."""
+    """Plans of alltoallv on a machine of rails; made once, used for every batch."""
 
     def __init__(self, topology: Topology, host: Ints, hop: Ints) -> None:
         """``host``: ranks of each host, shape (hosts, GPUs of a host); ``hop``: links of the route
@@ -75,7 +75,7 @@ class RailPlanner:
         self._place = np.argsort(host.ravel())
 
     def bound_us(self, matrix: Sequence[Sequence[int]] | Ints) -> float:
-        """Return the largest time that a host or a GPU needs for what leaves or enters it, in µs.
+        """Return the largest time in µs that a host or a GPU needs for its input or output.
 
         It holds for every schedule: these are cuts. On rails with any forwarding it was the optimum
         in every case tried.
@@ -106,7 +106,7 @@ class RailPlanner:
         quota = between.sum(axis=(2, 3)) // size
         stages = stages_of(quota)
         sent = _staged(_balanced(between, quota), quota, stages, size)
-        # What stays in its host comes last, since links inside are wide.
+        # Data that stays in its host comes last, since links inside are wide.
         i, _, s, d = np.nonzero((blocks - between) * ~np.eye(size, dtype=bool))
         same = np.full(len(i), -1), blocks[i, i, s, d], np.full(len(i), len(stages))
         local = [i * size + s, i * size + d, *same]
@@ -131,7 +131,7 @@ class RailPlanner:
         return given.astype(np.int64)
 
     def loads(self, matrix: Sequence[Sequence[int]] | Ints) -> Floats:
-        """Return the part of what each rank sends that takes each link, shape (ranks, links)."""
+        """Return the part of each rank's data that takes each link, shape (ranks, links)."""
         one = self.plan(matrix).pieces
         hops = self._hops(one, np.arange(len(one.source)))
         piece = np.repeat(hops[0], hops[5])
@@ -157,7 +157,7 @@ class RailPlanner:
         for at, grains in zip(shard.tolist(), one.grains.tolist(), strict=True):
             cuts[at].append(grains)
         for cut, each in zip(cuts, shards, strict=True):
-            if not cut:  # what a rank has for itself
+            if not cut:  # data of a rank for itself
                 cut.append(int(each.bytes / plan.grain))
         first = np.cumsum([0, *(len(cut) for cut in cuts)])
         order = np.argsort(shard, kind="stable")
@@ -278,7 +278,7 @@ def _room(fabric: Fabric, links: Ints) -> float:
     return total
 
 
-# --- who sends what over which rail ---------------------------------------------------------------
+# --- data of each GPU over each rail --------------------------------------------------------------
 
 
 def _balanced(blocks: Ints, quota: Ints) -> list[Ints]:
@@ -318,7 +318,7 @@ def _balanced(blocks: Ints, quota: Ints) -> list[Ints]:
 
 
 def _staged(sent: list[Ints], quota: Ints, stages: Sequence[Stage], size: int) -> list[Ints]:
-    """Cut what is sent at the borders of stages; add the column of stages.
+    """Cut pieces at the borders of stages; add the column of stages.
 
     ``sent`` is sorted by hosts and rail, so all of a pair of hosts on a rail is one interval.
     """
@@ -369,7 +369,7 @@ class Stage:
 
 def stages_of(matrix: Ints, most: int = 4096) -> list[Stage]:
     """Return stages that move a matrix of whole amounts; their widths add up to the largest sum of
-    a row or a column. ``most`` stages, at most: what is left then is in none."""
+    a row or a column. ``most`` stages, at most: the rest is in none."""
     left = np.array(matrix, np.int64)
     # What is added so that all rows and columns have the largest of their sums: both lines have
     # one length, and interval i of the one overlaps interval j of the other.

@@ -97,7 +97,7 @@ class PricedRoutes:
         tight = reached[(slack <= 1e-7 * scale) & (before < after)]
         nodes, links = len(cost), self.fabric.links
         first, last = tail[tight], head[tight]
-        # Ranks that forward have no link: their load is the last one.
+        # Ranks that forward are without a link: their load is the last one.
         over = np.where(link[tight] < 0, links, link[tight])
         into = np.bincount(last, minlength=nodes)[last]
         load: Floats = np.zeros(links + 1)

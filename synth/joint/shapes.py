@@ -1,4 +1,4 @@
-"""Shapes for N GPUs with so many cables each, ranked by the least time of a workload on them.
+"""Shapes for N GPUs of D cables each, ranked by the least time of a workload on them.
 
 Candidates are tori, twisted tori (:func:`weft.dsl.machines.families.twisted`) and circulants, one
 of each class of circulants that a factor prime to N maps to each other. All of them look the same
@@ -76,7 +76,7 @@ def ranked_shapes(
     ``options``: of every shape, as ``bw=50GB/s``. The order of operations is left out.
 
     Raises:
-        UserError: no shape has so many cables, or too many shapes have.
+        UserError: no shape, or too many shapes, of ``degree`` cables.
     """
     names = list(_names(ranks, degree, kinds, SHAPE_EFFORT.most))
     if not names:
@@ -89,7 +89,7 @@ def ranked_shapes(
     waiting = []
     for name in names:
         machine = topology(",".join(filter(None, (name, options))))
-        try:  # what prices of 1 on all links prove
+        try:  # bound by prices of 1 on all links
             least = joint_prices(machine, asked, [1] * len(machine.links)).us
         except UserError as error:
             raise Unreached(f"{error.message} on {machine.name}", hint=RELAYS_HINT) from error

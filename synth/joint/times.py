@@ -47,7 +47,7 @@ class CollectiveTimes:
         classes: each class alone.
         own_loads: bytes of each demand on each resource where each class has its own routes: those
             of its least time, and of these the shortest.
-        sentence: what binds.
+        sentence: the binding resources.
     """
 
     topology: Topology
@@ -88,7 +88,7 @@ class CollectiveTimes:
         }
 
     def gains(self) -> str:
-        """Return what overlap and joint routing gain, in words."""
+        """Return the gain of overlap and joint routing, in words."""
         value = self.joint.value_us
         overlap = float(self.sequence_us) / self.together_us
         routing = self.together_us / value
@@ -177,7 +177,7 @@ def _places(topology: Topology, bound: JointBound, least: int, named: int = 3) -
 
 
 def _kind(topology: Topology, row: int) -> str:
-    """Return what a resource is: ``NIC-out`` leaves a host, ``port-in`` enters from a switch."""
+    """Return a resource's kind: ``NIC-out`` leaves a host, ``port-in`` enters from a switch."""
     if row >= len(topology.links):
         links = topology.resources[row - len(topology.links)].links
         return f"shared {_kind(topology, links[0])}"

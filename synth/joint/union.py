@@ -25,7 +25,7 @@ from .pricing import UNION_EFFORT
 
 @dataclass(frozen=True, slots=True)
 class CopyNeed:
-    """What the holders have, all the same, and the receivers, no holders, want; ascending."""
+    """Ranks that hold equal data, and others that want it, both ascending."""
 
     holders: tuple[int, ...]
     receivers: tuple[int, ...]
@@ -145,7 +145,7 @@ _OTHER = SumNeed(())
 def _need(
     sets: Sequence[frozenset[int]], held: dict[int, int], wanted: dict[int, int]
 ) -> ChunkNeed | None:
-    """Return what a chunk needs; ``_OTHER`` where it is neither copied nor summed whole."""
+    """Return the need of a chunk; ``_OTHER`` where it is neither copied nor summed whole."""
     starts = {rank: sets[who] for rank, who in held.items()}
     ends = {rank: sets[who] for rank, who in wanted.items()}
     if not ends or all(starts.get(rank) == who for rank, who in ends.items()):

@@ -1,4 +1,4 @@
-"""The verifier of casts: their trees of links, and what switches on them must be able to do.
+"""The verifier of casts: their trees of links, and the capabilities that their switches need.
 
 The contents of casts are replayed with those of transfers (:mod:`.replay`). Here, from the links
 alone, and without any engine's code:
@@ -64,7 +64,7 @@ def cast_shape_problems(s: Schedule) -> Iterator[str]:
 
 
 def cast_problems(s: Schedule) -> Iterator[str]:
-    """Yield what is wrong with trees, capabilities and groups; indices are in range."""
+    """Yield faults of trees, capabilities and groups; indices are in range."""
     groups: Groups = defaultdict(set)
     known: dict[tuple[object, ...], tuple[str, ...]] = {}
     for i, one in enumerate(s.casts):
@@ -83,7 +83,7 @@ def cast_problems(s: Schedule) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _SwitchPass:
-    """What goes through a switch at once: the links that enter it and those that leave it."""
+    """A pass through a switch: the links that enter it and those that leave it at once."""
 
     enters: list[int] = field(default_factory=list)
     leaves: list[int] = field(default_factory=list)
@@ -99,11 +99,11 @@ class _SwitchPass:
         return frozenset[int]().union(*(copy.sources for copy in self.there))
 
     def turned(self, node: Node) -> bool:
-        """Return True if what leaves a switch was turned round, here or before."""
+        """Return True if data that leaves a switch was turned round, here or before."""
         return _roots(node) or (len(self.there) == 1 and self.there[0].turned)
 
     def leaving(self, node: Node) -> _Copy:
-        """Return what is on each link that leaves."""
+        """Return the data on each link that leaves."""
         copied = len(self.leaves) > 1 or any(copy.copied for copy in self.there)
         return _Copy(self.met(), copied, self.turned(node))
 
@@ -162,7 +162,7 @@ def switch_passes(topology: Topology, one: Cast) -> Iterator[tuple[int, list[int
 
 @dataclass(frozen=True, slots=True)
 class _CastPasses:
-    """The passes through each switch that sums or copies, told from the order of the links.
+    """The passes through each switch that sums or copies, found from the order of the links.
 
     ``into``, ``out_of``: of each place in the list of links, the pass that it enters or leaves.
     """
@@ -220,7 +220,7 @@ def _tree_problems(
 
 
 def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Iterator[str]:
-    """Follow what is on each link: which sources, and whether copies of it went elsewhere."""
+    """Follow the data on each link: its sources, and whether copies of it went elsewhere."""
     ranks, nodes = topology.ranks, topology.nodes
     for v, found in sorted(passes.of.items()):
         node = nodes[v]  # without an issuer every pass counts; others pass copies on one by one
@@ -232,7 +232,7 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
             yield f"it passes {nodes[v].name} {passed} times, and twice is up and down"
         if found[-1].enters and not found[-1].leaves:
             yield f"what enters {nodes[v].name} last goes nowhere"
-    passing: dict[int, list[_Copy]] = defaultdict(list)  # at switches that pass on what comes
+    passing: dict[int, list[_Copy]] = defaultdict(list)  # at switches that pass on all data
     for i, k in enumerate(one.links):
         x, once = topology.links[k], passes.out_of.get(i)
         if x.src < ranks:
@@ -262,7 +262,7 @@ def _roots(node: Node) -> bool:
 def _switch_problems(
     node: Node, ends: tuple[list[int], list[int]], groups: set[frozenset[int]]
 ) -> Iterator[str]:
-    """Yield what a switch cannot do in a pass; its member set is added to the switch's groups."""
+    """Yield faults of a pass at its switch; its member set is added to the switch's groups."""
     before, after = ends
     many_in, many_out = len(before) > 1, len(after) > 1
     if not many_in and not many_out:

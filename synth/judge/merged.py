@@ -35,7 +35,7 @@ Place = tuple[int, int, int]
 
 
 def undelivered(schedule: Schedule, one: MergedPart) -> str:
-    """Return why the chunks of a demand are not its shards; empty: they are, or it is no demand."""
+    """Reason why the chunks of a demand are not its shards; "" if they are, or without a demand."""
     if one.kind not in DEMANDS:
         return f"shards are of a demand, not of {one.kind}" if one.shards else ""
     if not one.shards:
@@ -118,7 +118,7 @@ class _Row:
 
 
 def part_problems(schedule: Schedule) -> Iterator[str]:
-    """Yield what is wrong with the parts of a merged schedule; nothing for others."""
+    """Yield faults of the parts of a merged schedule; nothing for others."""
     parts = schedule.parts
     if not parts:
         return

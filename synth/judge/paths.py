@@ -24,7 +24,7 @@ UNREACHED = np.int64(1 << 60)
 
 
 def hops_travelled(s: Schedule, redundant: Bools) -> Ints:
-    """For each transfer: the most transfers that anything in what it brings has taken, itself too.
+    """For each transfer: the most transfers that any of its data has taken, itself too.
 
     A sum has travelled as far as its farthest part.
     """
@@ -52,7 +52,7 @@ def _settle(held: Ints, at: Ints, arrives: Ints, adds: Bools, redundant: Bools) 
 
 
 def out_of_phase(s: Schedule, phases: tuple[Phase, ...], redundant: Bools) -> Bools:
-    """Transfers that no phase allows after those that brought what they carry.
+    """Transfers that no phase allows after those that brought their data.
 
     Each gets the first phase, not before that of its data, whose groups join its ranks and whose
     collective does such a thing: allgather and alltoall never sum, and reduce_scatter, where the
@@ -112,7 +112,7 @@ def detours(s: Schedule, rule: MaxDetour, redundant: Bools) -> Bools:
 def _follow(
     s: Schedule, rows: Ints, owners: Ints, lengths: Ints, most: Ints, redundant: Bools, bad: Bools
 ) -> None:
-    """One chunk: ``away[rank]`` is how far what the rank holds came from each of its owners.
+    """One chunk: ``away[rank]`` is how far the rank's data came from each of its owners.
 
     Copies of the same data may start on several ranks; then the nearest is what counts.
     """

@@ -71,7 +71,7 @@ def _live(schedule: Schedule, fresh: Bools) -> Bools:
     for begin, end in reversed(step_runs(schedule)):
         here = fresh[begin:end] & wanted[target[begin:end]]
         live[begin:end] = here
-        # What a plain arrival replaces was not needed before, unless this step still sends it.
+        # Data that a plain arrival replaces was not needed before, unless this step still sends it.
         stored = here & ~schedule.reduce[begin:end]
         wanted[target[begin:end][stored]] = False
         wanted[source[begin:end][here]] = True

@@ -40,16 +40,16 @@ FINE, EMPTY, DOUBLE, LOST = range(4)
 
 _BLOCK_BYTES = 1 << 26  # of state at a time
 _Bits = AnyArray
-"""Sets as rows of words, or of one byte each where that tells enough."""
+"""Sets as rows of words, or of one byte each where that suffices."""
 
 _ONE_BIT = np.ones((1, 1), np.uint8)  # of chunks whose content is the same wherever it is
-_TOLD = 64  # unmet postconditions told in full, per block
+_TOLD = 64  # unmet postconditions reported in full, per block
 _WORD = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Unmet:
-    """A place whose final content is not what the postcondition asks for."""
+    """A place whose final data differs from the postcondition."""
 
     rank: int
     chunk: int
@@ -66,7 +66,7 @@ class Replay:
         redundant: transfers that brought exactly what was there already.
         unmet: postconditions that do not hold at the end, the first of each block.
         unmet_count: how many there are in all.
-        empty_at_end: places (chunk * ranks + rank) asked for by ``local_reduce`` groups that
+        empty_at_end: places (chunk * ranks + rank) required by ``local_reduce`` groups that
             hold nothing at the end.
         meet: True if some transfers or casts of one step arrive at one place.
         cast_fault: one code per cast.
@@ -212,7 +212,7 @@ def _of_casts(
     own = moves.cast < 0
     which, codes = moves.cast[~own], fault[~own]
     arrived = np.flatnonzero((codes != FINE) & (cast_fault[which] == FINE))[::-1]
-    cast_fault[which[arrived]] = codes[arrived]  # the first one of a cast is told
+    cast_fault[which[arrived]] = codes[arrived]  # the first one of a cast is reported
     useful = np.zeros(len(cast_fault), bool)
     useful[which[~redundant[~own]]] = True
     return fault[own], redundant[own], ~useful
@@ -241,7 +241,7 @@ def _waves(moves: _TransferColumns) -> tuple[Ints, Ints]:
 
 @dataclass(eq=False)
 class _Meeting:
-    """The casts of one block, sorted by step: what their sources hold together is a place.
+    """The casts of one block, sorted by step: the union of their sources' data is a place.
 
     Attributes:
         state: that of the block, with a row for each of these casts behind it.
@@ -289,7 +289,7 @@ class _Meeting:
         )
 
     def read(self, step: int) -> None:
-        """Bring together what the sources of all casts of a step hold."""
+        """Bring together the data of the sources of all casts of a step."""
         end = int(np.searchsorted(self.step, step, side="right"))
         for i in range(self.done, end):
             parts = self.state[self.sources[self.start[i] : self.start[i + 1]]]
@@ -496,7 +496,7 @@ def _set_bits(c: Collective) -> Words:
 
 
 def _group_places(c: Collective) -> Ints:
-    """Places that ranks need in order to sum the groups they are asked for."""
+    """Places that ranks need in order to sum the groups required of them."""
     places: list[Ints] = []
     for group in c.local_reduce:
         chunks = np.array(group, np.int64)

@@ -57,7 +57,7 @@ def _kept(rule: Rule) -> bool:
 
 
 def _beyond(schedule: Schedule, rule: CastPolicy) -> Iterator[str]:
-    """Yield what casts do at a switch that the rule does not leave to it."""
+    """Yield uses of a switch by casts that the rule does not allow."""
     groups: set[frozenset[int]] = set()
     name = schedule.topology.nodes[rule.switch].name
     for i, one in enumerate(schedule.casts):

@@ -275,7 +275,7 @@ def _symmetry(s: Schedule, rule: Symmetry) -> Iterator[str]:
 
 
 def _units(s: Schedule, image: tuple[int, ...]) -> dict[_Unit, list[int]]:
-    """Chunks by what they are after renaming the ranks: where they start and end, holding what."""
+    """Chunks by their form after renaming the ranks: their starts and ends, with contributions."""
     sets = [frozenset(image[r] for r in members) for members in s.collective.contributions]
 
     def rows(p: Placement) -> dict[int, set[tuple[int, frozenset[int]]]]:

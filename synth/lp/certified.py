@@ -53,7 +53,7 @@ from .highs import INFEASIBLE, OPTIMAL, iteration_steps, solve_lp
 
 @dataclass(frozen=True, slots=True)
 class ProgramEffort(Effort):
-    """Limits on what is done to a linear program besides solving it in floats."""
+    """Limits on the work on a linear program besides solving it in floats."""
 
     quotient_columns: int = setting(
         200, "columns from which a program is shrunk by colour refinement"
@@ -78,7 +78,7 @@ ENTRY_STEPS = 2
 """Steps per entry of a matrix, to hand it over and presolve it."""
 
 UNBOUNDED = np.iinfo(np.int64).max
-"""An entry of ``LinearProgram.upper`` that is no bound."""
+"""An entry of ``LinearProgram.upper`` that is not a bound."""
 
 _EXACT = 1 << 62  # sums of absolute values below this are exact in int64
 _STEP_DENOMINATOR = 20_000  # one step of the rational reconstruction
@@ -413,7 +413,7 @@ def _towards_interior(lp: LinearProgram, prices: Floats) -> Floats | None:
 
 
 def _as_integers(values: Any, what: str) -> Ints:
-    """As int64, within what a float holds exactly: the solver must see the same program."""
+    """As int64, within the exact range of floats: the solver must see the same program."""
     array = np.asarray(values)
     if array.dtype.kind not in "if" or not np.array_equal(array, np.rint(array)):
         raise UserError(f"linear program: {what} holds numbers that are not integers")

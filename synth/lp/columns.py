@@ -22,7 +22,7 @@ def generate(
     """The last optimum: of the pool at the ``first``, then of ever larger ones.
 
     ``price`` adds columns at the prices of an answer, and returns how many. It ends where there
-    are none, where ``stop`` says so, or where ``master`` has no answer within its limits.
+    are none, where ``stop`` says so, or without an answer of ``master`` within its limits.
     """
     answer = first
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""The master of every packing: the least congestion at which columns carry what is asked.
+"""The master of every packing: the least congestion at which columns carry the demands.
 
 A column (a tree, a path) belongs to a *family* (a root, a pair of ranks) and loads resources.
 
@@ -128,7 +128,7 @@ class Congestion:
         return found
 
     def _rows(self, free: int) -> tuple[SparseMatrix, SparseMatrix, Floats]:
-        """Rows of the resources; of the families, then of the shares, with what they add up to.
+        """Rows of the resources; of the families, then of the shares, with their sums.
 
         ``free``: 1 with the column of U, else 0.
         """

@@ -5,9 +5,9 @@ off at once, their memory can be limited, and an abort costs no schedule. The an
 bits. To hand one over takes 1 % of the time to solve it, but the process takes 0.2 CPU seconds to
 start, and thousands of small programs would wait for each other's switches.
 
-HiGHS is asked as SciPy's ``linprog`` asks it, with the same options, and so gives the same answers.
+HiGHS is called as by SciPy's ``linprog``, with the same options, and so gives the same answers.
 
-Ask a solver for the optimum of a PuLP model, within so many steps of work.
+It can also request the optimum of a PuLP model, within a number of steps of work.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ that process needs to start.
 
 
 def iteration_steps(entries: int) -> int:
-    """Return the work of an iteration on a matrix of so many entries, in steps."""
+    """Return the work of an iteration on a matrix of ``entries``, in steps."""
     return STEPS_PER_ITERATION + entries // ENTRIES_PER_STEP
 
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """Result of a solver; without a solution ``x`` is None and there are no prices.
+    """Result of a solver; without a solution ``x`` is None, and prices are missing.
 
     ``ub_prices`` are at most 0: the change of the optimum per unit of a right-hand side.
     ``iterations`` are those of the method, by which its work is counted.
@@ -139,7 +139,7 @@ def _elsewhere(
 @dataclass(frozen=True, slots=True)
 class SolverAnswer:
     """Answer of a solver, in its floats: the values that are not 0 or None, a bound on the
-    objective or None, whether it proved that there is no solution, and the steps it took."""
+    objective or None, whether it proved infeasibility, and the steps it took."""
 
     values: Mapping[str, float] | None = None
     bound: float | None = None

@@ -22,7 +22,7 @@ from .tasks import TaskGraph
 
 
 class Side(StrEnum):
-    """What a step of a certificate bounds: start of a task, what follows it, or the end of all."""
+    """Quantity bounded by a step of a certificate: a task's start, its tail, or the end of all."""
 
     HEAD = "head"
     TAIL = "tail"

@@ -11,7 +11,7 @@ from .tasks import TaskGraph
 
 
 def bound_faults(graph: TaskGraph, bound: OrderBound) -> list[str]:
-    """Return what is wrong with a certificate; empty if it proves the bound.
+    """Return the faults of a certificate; empty if it proves the bound.
 
     Heads and tails are relaxed along the edges until nothing changes (Bellman and Ford), starting
     from what earlier steps have proved.
@@ -70,7 +70,7 @@ def _step_fault(
 def _around(
     graph: TaskGraph, step: BoundStep, at: int, heads: Sequence[int], tails: Sequence[int]
 ) -> tuple[int, int]:
-    """Return what passes before a task and after it, as far as the step counts it; -1: no path."""
+    """Return the time before a task and after it, as far as the step counts it; -1: no path."""
     if step.side is Side.ALL:
         return heads[at], tails[at]
     if step.side is Side.HEAD:
@@ -111,7 +111,7 @@ def _path_fault(
 
 
 def timeline_faults(graph: TaskGraph, line: TaskTimeline) -> list[str]:
-    """Return what is wrong with a timeline: order, work that is not done, crowded resources."""
+    """Return the faults of a timeline: order, work that is not done, crowded resources."""
     faults = []
     done = [0.0] * len(graph.tasks)
     close = ORDER_EFFORT.close * max(line.us, 1.0)

@@ -1,4 +1,4 @@
-"""Limits of ordering in time and of shifts, and what counts as equal."""
+"""Limits of ordering in time and of shifts, and tolerances."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class PeriodicJob:
-    """A job by its name, its period in µs, and what it uses when."""
+    """A job by its name, its period in µs, and its uses of resources in time."""
 
     name: str
     period: Fraction
@@ -47,7 +47,7 @@ class Shifts:
 
     Attributes:
         common_us: the common period.
-        before, excess: µs of a resource that are asked for beyond all of it, in a common period and
+        before, excess: µs of a resource that are requested beyond all of it, in a common period and
             summed over the resources: unshifted, and with the shifts.
         bound: least excess that is proved; equal to ``excess`` where ``optimal``.
         drift_us: by how much one job may come late or early without any excess; None if there is
@@ -75,7 +75,7 @@ class Shifts:
 
     @property
     def score(self) -> Fraction:
-        """Return the share of the shared resources' time that is asked for once only."""
+        """Return the share of the shared resources' time that is requested once only."""
         return 1 - self.excess / (self.common_us * max(1, len(self.by_resource)))
 
 
@@ -99,7 +99,7 @@ def best_shifts(jobs: Sequence[PeriodicJob], seed: int = 0) -> Shifts:
     if sum(after.values()) >= sum(before.values()):
         found, us, after = [0] * len(jobs), still, before
     excess = sum(after.values(), Fraction(0))
-    total = dict.fromkeys(grid.resources, -grid.common_us)  # what no shifts can help
+    total = dict.fromkeys(grid.resources, -grid.common_us)  # excess that no shifts remove
     for job in jobs:
         for use in (one for one in job.uses if one.resource in total):
             total[use.resource] += use.share * (use.end - use.start) * grid.common_us / job.period
@@ -124,7 +124,7 @@ def best_shifts(jobs: Sequence[PeriodicJob], seed: int = 0) -> Shifts:
 def excesses_us(
     jobs: Sequence[PeriodicJob], shifts: Sequence[Fraction], common: Fraction
 ) -> dict[str, Fraction]:
-    """Return for each shared resource the µs that are asked for beyond it in a common period."""
+    """Return for each shared resource the µs that are requested beyond it in a common period."""
     changes: dict[str, dict[Fraction, Fraction]] = {name: {} for name in shared_by(jobs)}
     for job, shift in zip(jobs, shifts, strict=True):
         for use in (one for one in job.uses if one.resource in changes):
@@ -336,7 +336,7 @@ def shared_jobs(plans: Sequence[WorkloadPlan], names: Sequence[str], seed: int =
 
     Raises:
         UserError: a plan takes longer than its period, two workloads give a resource different
-            bandwidths, or the periods have no short common multiple.
+            bandwidths, or the periods lack a short common multiple.
     """
     jobs = tuple(_periodic(plan, name) for plan, name in zip(plans, names, strict=True))
     shifts = best_shifts(jobs, seed=seed)

@@ -31,7 +31,7 @@ class OrderVerdict:
 def judged(
     graph: TaskGraph, pieces: int, steps: int = 10 * STEPS, seed: int = 0
 ) -> OrderVerdict | None:
-    """Return the best time with so many pieces of each communication; None for a large graph.
+    """Return the best time with ``pieces`` of each communication; None for a large graph.
 
     Times are in ticks, so pieces that do not divide them make all times finer.
     """

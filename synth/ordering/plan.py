@@ -32,7 +32,7 @@ STEPS_PER_TASK = 14
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Priorities of all tasks, and what comes of them.
+    """Priorities of all tasks, and their results.
 
     Attributes:
         rank: place of each task in the order of priorities; the first is 0.
@@ -174,7 +174,7 @@ def plan_in_time(
 ) -> WorkloadPlan:
     """Return the best plan found within the work of ``meter``, judged.
 
-    ``cost_of`` says what operations cost that need a machine; it is asked once for each.
+    ``cost_of`` says what operations cost that need a machine; it is called once for each.
 
     Raises:
         UserError: an operation needs a machine, and there is none.
@@ -278,7 +278,7 @@ def graph_of(plan: WorkloadPlan) -> TaskGraph:
 
 
 def line_of(plan: WorkloadPlan, graph: TaskGraph) -> TaskTimeline:
-    """Return the timeline of a plan; what takes no time happens once its predecessors ended."""
+    """Return the timeline of a plan; tasks of no time run once their predecessors ended."""
     spans = plan.spans()
     starts, ends = [0.0] * len(spans), [0.0] * len(spans)
     for at in graph.order:
@@ -289,7 +289,7 @@ def line_of(plan: WorkloadPlan, graph: TaskGraph) -> TaskTimeline:
 
 
 def plan_faults(plan: WorkloadPlan) -> list[str]:
-    """Return what is wrong with a plan: its timeline, its bound, or its priorities."""
+    """Return the faults of a plan: its timeline, its bound, or its priorities."""
     graph = graph_of(plan)
     faults = timeline_faults(graph, line_of(plan, graph))
     try:

@@ -62,7 +62,7 @@ Rates = list[tuple[int, float]]
 
 
 class Simulator:
-    """Simulation of one graph; what does not depend on priorities is prepared once."""
+    """Simulation of one graph; all that does not depend on priorities is prepared once."""
 
     def __init__(self, graph: TaskGraph) -> None:
         self.graph, tasks = graph, graph.tasks

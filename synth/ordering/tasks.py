@@ -1,4 +1,4 @@
-"""Tasks: operations of a workload with their times alone and what they occupy, ready to be ordered.
+"""Tasks: operations of a workload with their times alone and their resources, ready to be ordered.
 
 While a communication runs at full rate it uses the share load / time of each resource. A
 computation occupies the GPUs of its ranks whole.
@@ -110,7 +110,7 @@ def tasks_of(workload: Workload, cost_of: CostOf | None = None) -> TaskGraph:
     """Return the tasks of a workload.
 
     Raises:
-        UserError: an operation needs a machine, and there is no ``cost_of``.
+        UserError: an operation needs a machine, and ``cost_of`` is missing.
     """
     costs = [_cost(workload, one, cost_of) for one in workload.operations]
     dues = [one.due_us for one in workload.operations if one.due_us is not None]

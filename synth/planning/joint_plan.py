@@ -130,7 +130,7 @@ class AloneQuestion:
             if share.ranks != tuple(one.group):
                 collective = collective.within([place[v] for v in one.group], len(place))
             return AloneQuestion(share, collective, one.bytes)
-        shards = [  # of one byte each: which ranks need what, not how much
+        shards = [  # of one byte each: the data that ranks need, not its size
             Shard(tuple(place[v] for v in x.holders), tuple(place[v] for v in x.receivers), 1)
             for x in one.deliveries
         ]
@@ -140,7 +140,7 @@ class AloneQuestion:
 
     @property
     def key(self) -> object:
-        """Return what its bound depends on, equal for alike operations."""
+        """Return the key of its bound, equal for alike operations."""
         return nameless(self.share.topology).digest(), self.collective, self.bytes
 
     def waits(self, us: Fraction | float) -> bool:
@@ -213,7 +213,7 @@ class JointPlan:
 
 
 def by_engine(demand: CollectiveDemand) -> bool:
-    """Return True for what an engine can plan on a share of the machine: no demand, no relays."""
+    """Return True if an engine can plan it on a share of the machine: no demand, no relays."""
     return is_standard(demand) and not demand.relayed
 
 
@@ -331,7 +331,7 @@ class JointPlanner:
         return None if all(a is b for a, b in zip(found, self.own, strict=True)) else found
 
     def _raced(self, piece: MergePiece, demand: CollectiveDemand) -> MergePiece:
-        """Return the quicker of a piece and of what all engines find; asked where it is far off."""
+        """Return the quicker of a piece and of what all engines find; for one far off."""
         if not is_standard(demand):
             return piece
         question = AloneQuestion.of(self.topology, demand)
@@ -367,7 +367,7 @@ class JointPlanner:
         return self._answered(question, demand, "packing")
 
     def _answered(self, asked: AloneQuestion, demand: CollectiveDemand, engine: str) -> MergePiece:
-        """Return an engine's schedule of a collective; alike questions are asked once."""
+        """Return an engine's schedule of a collective; alike questions are solved once."""
         key, one = (engine, asked.key), demand.operation
         if key not in self.known:
             problem = Problem(
@@ -378,7 +378,7 @@ class JointPlanner:
             )
             budget = replace(self.budget, effort=min(self.effort.engine, self.budget.effort))
             outcome = synthesize(problem, engine, budget, self.observer)
-            # What ranks sum by themselves at the end cannot be said of a merged schedule's parts.
+            # A merged schedule's parts cannot express what ranks sum by themselves at the end.
             found = [x.schedule for x in outcome.points if not x.schedule.collective.local_reduce]
             if not found:
                 raise NothingFound(f"{demand.name}: no schedule on its share")
@@ -389,7 +389,7 @@ class JointPlanner:
         """Return a schedule on a grid of a power of two, if it had a very fine one.
 
         Links of a share have ragged bandwidths, so trees have ragged parts: merged, the schedules
-        would have no common grain.
+        would lack a common grain.
         """
         if schedule.collective.message_chunks <= self.effort.grains:
             return schedule

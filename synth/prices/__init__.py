@@ -1,1 +1,1 @@
-"""What integer prices of links and shared resources prove, whoever found them."""
+"""Bounds proved by integer prices of links and shared resources, however they were found."""

@@ -36,7 +36,7 @@ from .route_costs import route_costs
 
 @dataclass(frozen=True, slots=True)
 class PricedDemand:
-    """What one collective asks, for the bound.
+    """The demand of one collective, for the bound.
 
     Attributes:
         forwarders: ranks that may forward, ascending.

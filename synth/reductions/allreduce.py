@@ -3,7 +3,7 @@
 * composed: reduce_scatter of n·k chunks, then allgather of them (BlueConnect, SCCL §3.5);
 * direct: an allgather of all whole buffers, then a local sum on each rank: the fewest steps there
   are, n times the traffic;
-* with casts, where switches copy and sum: an engine that knows them (``exact``) is asked for the
+* with casts, where switches copy and sum: an engine that knows them (``exact``) searches the
   sum as a whole, for its two ways overlap in time and may turn in a switch.
 
 All pairs of points of the two frontiers are combined, so mixed ones (a short reduce_scatter
@@ -109,7 +109,7 @@ def composed_allreduce(
         found = [*map(_direct, gathers.points)]
         found += _composed(scatters.points, gathers.points, problem.collective.ranks)
         named = make(Kind.ALLREDUCE, problem.collective.ranks)
-        for p in whole.points:  # a sum asked for as a whole: its schedule is an allreduce's
+        for p in whole.points:  # a sum requested as a whole: its schedule is an allreduce's
             schedule = replace(p.schedule, collective=named.split(p.factor))
             found.append(replace(p, schedule=schedule))
         found = _obedient(found, problem.sketch)
@@ -165,7 +165,7 @@ def _halves(
 
 def _for_blocks(sketch: Sketch | None, ranks: int) -> Sketch | None:
     """The sketch for a half, in which each rank has one block: of N chunks of the buffer a block
-    has N / ranks. Where that is no whole number only a sum at home can have N."""
+    has N / ranks. Where that is not a whole number only a sum at home can have N."""
     rules = (
         replace(x, count=x.count // ranks) if isinstance(x, Chunks) and x.count % ranks == 0 else x
         for x in (sketch.rules if sketch else ())
@@ -210,7 +210,7 @@ def _outcome(
     )
     named = (("allgather", gathers), ("reduce_scatter", scatters), ("with casts", whole))
     halves = tuple(f"{name}: {s}" for name, half in named for s in half.statements)
-    # The fewest steps are what a latency answer promises; the others, that nothing beats the last.
+    # A latency answer promises the fewest steps; the others, that nothing beats the last.
     proved = not gaps and (objective is Objective.LATENCY or points[-1].bandwidth_optimal)
     if objective is Objective.TIME:
         proved = any(meets_bound(p, problem) for p in points)
@@ -231,7 +231,7 @@ def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -
             second = refine(b.schedule, factor // b.factor)
             schedule = compose_allreduce(first, second)
             rounds = sum(schedule.rounds)
-            # Halves of engines that know times, not rounds: what the busiest link carries.
+            # Halves of engines that know times, not rounds: the load of the busiest link.
             rate = None if rounds else rounds_per_chunk(schedule)
             yield Point(
                 schedule,
@@ -303,7 +303,7 @@ def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:
     offset = len(scatter.rounds) or scatter.steps
     one, two = scatter.columns(), gather.columns()
     two["step"] = two["step"] + offset
-    if "priority" in one and "priority" in two:  # what is summed goes before what is handed out
+    if "priority" in one and "priority" in two:  # sums go before copies
         two["priority"] = two["priority"].astype(np.int64) + one["priority"].max(initial=-1) + 1
     joined: dict[str, Any] = {
         name: np.concatenate([one[name], two[name]]) for name in one if name in two
@@ -330,7 +330,7 @@ def one_shot_allreduce_from(gather: Schedule) -> Schedule:
     Chunk j of rank r is chunk ``r * k + j`` in both; the transfers are the same.
 
     Raises:
-        UserError: the schedule is no allgather, or its chunks are not equal.
+        UserError: the schedule is not an allgather, or its chunks are not equal.
     """
     c = gather.collective
     if c.kind is not Kind.ALLGATHER:

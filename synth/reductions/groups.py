@@ -143,7 +143,7 @@ def group_machines(
     A link or resource that k of them can use has the k-th part of its bandwidth in each: so a
     schedule takes as long alone there as all of them take together.
     """
-    used: list[set[int]] = []  # links on the paths from member to member over what does not store
+    used: list[set[int]] = []  # links on paths from member to member over nodes that do not store
     for group in groups:
         kept = {*group, *range(topology.ranks, len(topology.nodes))}
         links = [i for i, x in enumerate(topology.links) if x.src in kept and x.dst in kept]

@@ -100,7 +100,7 @@ class Phased:
 
 
 def phases_of(problem: Problem) -> Phases | None:
-    """The phases that the sketch asks for, if they make the collective."""
+    """The phases that the sketch requests, if they make the collective."""
     sketch, collective = problem.sketch, problem.collective
     plain = collective.factor == 1 and not collective.sizes and not collective.local_reduce
     for rule in sketch.rules if sketch else ():

@@ -121,7 +121,7 @@ def reverse(problem: Problem) -> tuple[Problem, Callable[[Schedule], Schedule]]:
     """The dual problem on the reversed topology, and the way back of its schedules.
 
     Raises:
-        UserError: the collective has no dual (a chunk with several destinations, contributions
+        UserError: the collective lacks a dual (a chunk with several destinations, contributions
             that overlap or are not all wanted, groups summed at home), or a rule of the sketch has
             none; it says which.
     """
@@ -139,7 +139,7 @@ def reverse(problem: Problem) -> tuple[Problem, Callable[[Schedule], Schedule]]:
 
 
 def _adds(c: Collective, chunk: Ints32, rank: Ints32, step: Ints32) -> Bools:
-    """Which arrivals (sorted by step) are added to what the rank holds.
+    """Which arrivals (sorted by step) are added to the rank's data.
 
     All, but the first at a place that starts empty; if several come first in one step, all.
     """

@@ -24,7 +24,7 @@ from .reverse import Reversed
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Solves on the machine whose switches do only what the sketch leaves to them."""
+    """Solves on the machine whose switches do only the work that the sketch leaves to them."""
 
     name: ClassVar[str] = "narrowed"
 
@@ -50,7 +50,7 @@ class Narrowed:
 
 
 def narrowed(topology: Topology, sketch: Sketch) -> Topology:
-    """Return the machine whose switches do only what the rules of a sketch leave to them."""
+    """Return the machine whose switches do only the work that a sketch's rules leave to them."""
     nodes = list(topology.nodes)
     for rule in sketch.rules:
         if not isinstance(rule, CastPolicy):
@@ -96,14 +96,14 @@ class Grains:
         return sum(collective.coarsest().sizes) <= self.effort.most
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
-        """Solve in grains: what solves that solves the problem."""
+        """Solve in grains: a solution of that solves the problem."""
         collective = problem.collective.coarsest().in_grains()
         outcome = yield Subproblem(replace(problem, collective=collective), budget, observer)
         return outcome
 
 
 NARROWED = Narrowed()
-"""Of rules that no engine has to know: applied before an engine is asked."""
+"""Of rules that no engine has to know: applied before an engine runs."""
 
 REDUCTIONS: tuple[Reduction, ...] = (Phased(), Grains(), Composed(), Reversed())
 """All reductions; of those that fit a problem the first is applied."""
@@ -166,7 +166,7 @@ class _Judged(Forwarding):
 
 
 def with_our_bounds(point: Point, problem: Problem) -> Point:
-    """Return a point with weft's bound, its certificate, and what follows from them."""
+    """Return a point with weft's bound, its certificate, and their consequences."""
     known = bounds(problem.topology, problem.collective)
     return replace(
         point,
@@ -182,7 +182,7 @@ def without_claims(outcome: Outcome, problem: Problem, engine: Engine) -> Outcom
     """Return the outcome of another package's engine as far as weft can vouch for it.
 
     Optimal is only what weft's own bounds prove; infeasible counts as nothing found, with a
-    statement of who says so.
+    statement of its source.
 
     Raises:
         PluginFault: the status is not one, or says that there are schedules and none is there.

@@ -1,4 +1,4 @@
-"""Quick repair of a schedule with casts: broken chunks grow again as trees through what is left.
+"""Quick repair of a schedule with casts: broken chunks are rebuilt as trees through the rest.
 
 A chunk that uses no failed link keeps its transfers and casts. Any other one gets the cheapest tree
 to its root, and from it, on the machine that is left (:mod:`weft.synth.steiner`): a rank whose link

@@ -129,7 +129,7 @@ def _between(topology: Topology, directions: bool) -> Iterator[Down]:
             yield Down(name + mark, tuple(sorted(i for way in ways for i in way[k : k + 1])))
 
 
-# --- what is alike --------------------------------------------------------------------------------
+# --- orbits of failures ---------------------------------------------------------------------------
 
 
 def _orbits(topology: Topology, collective: Collective, downs: Sequence[Down]) -> list[list[Down]]:
@@ -193,7 +193,7 @@ def _twins(topology: Topology) -> Iterator[Ints]:
             yield image
 
 
-# --- what it costs --------------------------------------------------------------------------------
+# --- costs ----------------------------------------------------------------------------------------
 
 
 def _loss(

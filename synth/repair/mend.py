@@ -323,7 +323,7 @@ def _relieving(now: _Try, before: float, count: int) -> list[int]:
     open_ways = np.ones(len(now.ways), bool)
     found: list[int] = []
     while len(found) < count and over.any():
-        # Not only what is over counts: what is broken moves to where there is room.
+        # Not only overload counts: broken pieces move to where there is room.
         worst = int(np.where(open_ways, over @ now.loads, -1.0).argmax())
         found.append(now.ways[worst].chunk)
         open_ways[worst] = False
@@ -369,7 +369,7 @@ def repairs(
         if us_per_byte(other) < effort.worth * rate:
             shared = min(shared or rate, us_per_byte(other))
             yield word, other
-    # What went over a dead NIC is dealt out to the others in whole pieces: 120 chunks to 7 of them
+    # Data of a dead NIC is dealt out to the others in whole pieces: 120 chunks to 7 of them
     # are 18 to one of them, 5 % more than a seventh; of 240 halves one has 35, 2 % more.
     for pieces in (n for n in effort.cuts if n * len(schedule) <= effort.most_cut):
         if shared is None or rate <= effort.enough * shared:

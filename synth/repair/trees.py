@@ -61,7 +61,7 @@ class Damage:
 
     @staticmethod
     def of(schedule: Schedule, left: Degraded) -> Damage:
-        """Return the damage; raises what :func:`require_ranks` does."""
+        """Return the damage; raises as :func:`require_ranks` does."""
         require_ranks(left)
         moved = left.link_image[schedule.route_links]
         hit = np.zeros(len(schedule), bool)
@@ -181,7 +181,7 @@ def other_way(damage: Damage, chunk: int, prices: CongestionPrices, grains: floa
 
 
 def _bent(damage: Damage, mine: Ints, prices: CongestionPrices, grains: float) -> list[New] | None:
-    """New routes through switches for the chunk's broken hops; None if some hop has no other."""
+    """New routes through switches for the chunk's broken hops; None if some hop lacks another."""
     found = []
     for row in mine[damage.hit[mine]].tolist():
         one = damage.schedule[row]

@@ -1,1 +1,1 @@
-"""Solvers of other packages, each asked in a process that may die: CP-SAT, HiGHS, CBC, z3."""
+"""Solvers of other packages, each run in a process that may die: CP-SAT, HiGHS, CBC, z3."""

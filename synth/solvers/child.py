@@ -17,7 +17,7 @@ def main() -> None:
 
 
 def _limit_memory(most: int) -> None:
-    """Let allocations fail beyond so many bytes of data, files and libraries apart; 0: beyond what
+    """Let allocations fail beyond ``most`` bytes of data, files and libraries apart; 0: beyond what
     the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     least = hard if not most or 0 <= hard < most else most
@@ -32,7 +32,7 @@ def _answer(question: Any, say: Say) -> None:
 
 
 def _solve(question: Any, found: Say) -> Any:
-    """Ask the solver named; only its own package is loaded.
+    """Call the solver named; only its own package is loaded.
 
     It is loaded without the limit of memory: where OpenBLAS cannot allocate meanwhile it tries for
     ever, and keeps Python's lock, so that not even the end of the owner would be noticed.

@@ -29,7 +29,7 @@ STEPS_PER_TERM = 6
 """Steps per variable and term of a model: to write, read and presolve it is not in that time."""
 
 INTERLEAVED = "interleave_search:true interleave_batch_size:6"
-"""A race in turns; it exchanges what it knows after as many tasks as OR-Tools takes for two
+"""A race in turns; it exchanges results after as many tasks as OR-Tools takes for two
 workers."""
 
 Term = tuple[int, int]
@@ -125,7 +125,7 @@ class CpModel:
         self._add(f"cumulative{{capacity{{offset:{capacity}}} intervals:{intervals}{demands}}}")
 
     def minimize(self, terms: Iterable[Term]) -> None:
-        """Ask for the least sum."""
+        """Minimize a sum."""
         numbers, factors = self._sum(terms)
         self._objective = f"objective{{vars:{numbers} coeffs:{factors} scaling_factor:1}}"
 
@@ -178,7 +178,7 @@ def solve(
     race: Sequence[str] = (),
     listener: Listener = SILENT,
 ) -> CpAnswer:
-    """Solve a model within so many steps; where it is stopped, the best solution until then.
+    """Solve a model within ``steps``; where it is stopped, the best solution until then.
 
     ``race``: patterns of the subsolvers that take turns; none: CP-SAT's default search. There is
     always one thread: the answer depends on the model, the steps and the seed only, and what

@@ -67,7 +67,7 @@ def _file() -> Path | None:
 
 @dataclass(frozen=True, eq=False)
 class RowSolution:
-    """Answer of HiGHS: without a solution ``x`` is None and there are no prices of rows."""
+    """Answer of HiGHS: without a solution ``x`` is None, and prices of rows are missing."""
 
     end: int
     message: str
@@ -109,10 +109,10 @@ class RowProgram:
         )
 
     def solve(self, method: str, iterations: int | None) -> RowSolution:
-        """Ask HiGHS, with the options that SciPy's ``linprog`` sets; ``method`` is HiGHS' name.
+        """Call HiGHS, with the options that SciPy's ``linprog`` sets; ``method`` is HiGHS' name.
 
         Raises:
-            MemoryError: HiGHS says that it has no more.
+            MemoryError: HiGHS reports that it is out of memory.
         """
         core = highs_core()
         highs = core._Highs()

@@ -1,8 +1,8 @@
 """Mixed-integer programs by HiGHS, or by a solver that PuLP drives: a model in PuLP's own form.
 
 HiGHS is the one inside SciPy (:mod:`.highs`). Its interface in C++ is called, since SciPy's
-own function hears of no solution on the way and stops by the clock only. A limit of work is counted
-in looks: HiGHS asks after every round of cuts, every few nodes and in every heuristic whether it
+own function gets no solution on the way and stops by the clock only. A limit of work is counted in
+looks: HiGHS checks after every round of cuts, every few nodes and in every heuristic whether it
 should stop, always at the same places.
 """
 
@@ -23,14 +23,14 @@ from weft.dsl.base.matrix import SparseMatrix
 from .highs import RowProgram, highs_core
 
 LOOK_STEPS, STEPS_ENTRIES = 1000, 4
-"""Steps of work between two looks: 1000, and 1 for so many entries of the matrix."""
+"""Steps of work between two looks: 1000, and 1 for this many entries of the matrix."""
 
 NODE_STEPS = 20
 """Times that of a look, for a node of CBC."""
 
 
 def solve(question: Any, found: Say) -> dict[str, Any]:
-    """Solve ``model`` by the solver ``by`` within so many ``steps``."""
+    """Solve ``model`` by the solver ``by`` within ``steps``."""
     _, problem = pulp.LpProblem.fromDict(question["model"])
     if question["by"] == "highs":
         return _HighsSearch(problem, question["steps"], found).solve()
@@ -49,7 +49,7 @@ def _inside(folder: str) -> Iterator[None]:
 
 
 class _HighsSearch:
-    """One program, and what HiGHS tells about it."""
+    """One program, and HiGHS's reports about it."""
 
     def __init__(self, problem: Any, steps: int, found: Say) -> None:
         self.variables = problem.variables()

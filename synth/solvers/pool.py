@@ -28,7 +28,7 @@ CODE = "from weft.synth.solvers.child import main; main()"
 
 IDLE_LOOKS = round(60 / LOOK)
 """Looks at a solver that sleeps and uses no CPU after which it hangs: a minute, since solvers
-compute. It decides no answer: the same question is asked again."""
+compute. It decides no answer: the same question is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def listener_of(meter: Meter | None) -> Listener:
 
 
 class SolverPool:
-    """The processes of this one: as many as there were threads that asked at a time."""
+    """The processes of this one: as many as there were threads with questions at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -39,7 +39,7 @@ class SmtAnswer:
 
 
 def solve(text: str, *, steps: int, seed: int = 0, listener: Listener = SILENT) -> SmtAnswer:
-    """Decide declarations and assertions of linear integer arithmetic within so many steps.
+    """Decide declarations and assertions of linear integer arithmetic within ``steps``.
 
     Raises:
         Missing: z3 is not installed.

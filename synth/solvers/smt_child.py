@@ -18,7 +18,7 @@ except ModuleNotFoundError:
 
 def solve(question: Any, found: Say) -> Any:
     """Decide ``text`` within ``units`` of z3's resource count; the values of all constants."""
-    context = z3.Context()  # counts from 0, whatever was asked before
+    context = z3.Context()  # counts from 0, whatever was solved before
     solver = z3.SolverFor("QF_LIA", ctx=context)
     solver.set("rlimit", question["units"])
     solver.set("random_seed", question["seed"])

@@ -2,7 +2,7 @@
 
 An arc is a cheapest route between two vertices over nodes that pass one copy on. From rank to rank
 any switch does; a route from or to a computing switch passes plain nodes only, so that what meets
-at one is told by the vertices alone. A switch with its issuer in the group passes one copy on as
+at one follows from the vertices alone. A switch with its issuer in the group passes one copy on as
 plain ones do: copies meet there only where an issuer next to it has one. For trees that lead away
 from a root (``outward``) a switch computes if it multicasts; for those that lead to one, if it
 reduces: they are trees that lead away on the reversed machine. A rank that feeds a switch with its
@@ -60,7 +60,7 @@ STEINER_EFFORT = SteinerEffort()
 
 
 def tie_price(price: Floats) -> float:
-    """Return what routes pay for each link beside its price: of equal ones the shorter is taken."""
+    """Return the cost of each link beside its price: of equal routes the shorter is taken."""
     return STEINER_EFFORT.close * float(price.mean() or 1.0)
 
 

@@ -89,7 +89,7 @@ class CastPacking:
 
 @dataclass(frozen=True, eq=False)
 class PairPrices:
-    """Prices of links and shared resources, integers, and what they prove.
+    """Prices of links and shared resources, integers, and their bound.
 
     A tree to a root and one from it, for the same byte, cost ``least`` or more together, whichever
     the root and the switches on them; ``worth``: price times GB/s, summed.
@@ -352,7 +352,7 @@ class _TreeColumns:
         return [Fraction(int(x), best.x_denominator) for x in best.x_numerators[:n]]
 
     def _proof(self, price: Ints) -> PairPrices | None:
-        """Return what integer prices of orbits prove, over all sets of switches; None: nothing.
+        """Return the bound by integer prices of orbits, over all sets of switches; None: nothing.
 
         Routes are searched with a part of the mean price added to each link; prices must be so
         small that all of this on two trees is less than one.

@@ -87,7 +87,7 @@ class SwitchRoutes:
 
         Raises:
             UserError: a switch on it lacks the capability, nothing leads between two nodes, or it
-                is no tree: a switch is both a box's and on the way of a rail.
+                is not a tree: a switch is both a box's and on the way of a rail.
         """
         reached = [nodes.root, *(v for _, v in nodes.pairs)]
         if len(set(reached)) < len(reached):
@@ -152,7 +152,7 @@ class SwitchRoutes:
 
     @cached_property
     def _beside(self) -> dict[int, list[tuple[float, int]]]:
-        """What each such switch leads to, both ways at the same cost: switches and ranks."""
+        """Switches and ranks that each such switch leads to, both ways at the same cost."""
         (inward, up), (outward, down) = self.ways
         places = [{node: v for v, node in enumerate(graph.node)} for graph in (inward, outward)]
         found: dict[int, list[tuple[float, int]]] = {}

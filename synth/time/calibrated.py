@@ -32,14 +32,14 @@ NCCL, NCCL_TREE = "nccl", "nccl-tree"
 """Runtimes of NCCL's own kernels, which run no files: rings and all but trees, and trees."""
 
 CAST_NUMBERS = ("nvls", "cast", "signal", "casting")
-"""Keys of what plans take in which switches sum or copy."""
+"""Keys of times of plans in which switches sum or copy."""
 
 NO_CLASS = (
     "no class of link is known{where}: they have the machine's own α and bandwidth, under every "
     "protocol; the start is that of the runtime, assumed. family=h100 behind a catalogue name, "
     "family under [timing] or medium of its links in a machine's file names it"
 )
-"""Remark on links of which neither family nor names tell the medium."""
+"""Remark on links of which neither family nor names show the medium."""
 
 
 class Certainty(StrEnum):
@@ -62,7 +62,7 @@ class ModelNumber:
 
     @property
     def replaced_by(self) -> str:
-        """Return what replaces the number, in words: a flag, a line of a file, a measurement."""
+        """Return the number's replacement, in words: a flag, a line of a file, a measurement."""
         told = f"--timing {self.key}=…, or {self.key} under [timing] in the machine's file"
         first, *rest = self.key.split(".")
         key = f"{first}.{rest[0]}" if first in ("alpha", "host") else first
@@ -114,7 +114,7 @@ class _Defaults:
         """The family, the one it is like, and so on.
 
         Raises:
-            UnknownName: there is no such family.
+            UnknownName: unknown family.
         """
         found: list[str] = []
         while family:
@@ -209,7 +209,7 @@ def family_medium(family: str) -> Medium | None:
     """The medium inside the hosts of a family; None: no family is named.
 
     Raises:
-        UnknownName: there is no such family.
+        UnknownName: unknown family.
     """
     line = _table().line(family)
     return _table().families[line[0]][0] if line else None
@@ -217,7 +217,7 @@ def family_medium(family: str) -> Medium | None:
 
 def inner_medium(topology: Topology) -> Medium | None:
     """The medium inside the hosts of a machine: its family's, or that of named links, or of its
-    own numbers; None: nothing tells it."""
+    own numbers; None: unknown."""
     if medium := family_medium(topology.timing.family):
         return medium
     named = {str(one.medium) for one in topology.links if one.medium}
@@ -317,7 +317,7 @@ class ModelChoice:
             )
 
     def anchors(self) -> tuple[str, tuple[TimingNumber, ...]]:
-        """Return what results depend on (:func:`.kept`)."""
+        """Return the key of results (:func:`.kept`)."""
         return self.name, self.given
 
     def on(self, topology: Topology, runtime: str | None = None) -> RuntimeModel:
@@ -410,7 +410,7 @@ class _NumberFinder:
         return found
 
     def alpha(self, medium: Medium, protocol: Protocol) -> Fraction:
-        """µs of a message: what was given, or the medium's times the family's factor."""
+        """µs of a message: the given number, or the medium's times the family's factor."""
         alpha = self.number(f"alpha.{medium}.{protocol}")
         if f"alpha.{medium}.{protocol}" in self.own:
             return alpha

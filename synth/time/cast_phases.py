@@ -23,7 +23,7 @@ from .schedule_tables import CostModel, QueueTables, routes_with, waits_of
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What an operation sends over links: ``grains`` over each of them.
+    """Data of an operation on links: ``grains`` over each of them.
 
     ``loads``: links that bring parts of a sum to one rank. ``stores``: links from there, or from
     the rank where they start. ``one_route``: they are the route of a transfer.
@@ -36,7 +36,7 @@ class Passage:
 
 
 def phase_tables(topology: Topology, passages: Sequence[Passage]) -> QueueTables | None:
-    """Return what queues in a phase, ready for :meth:`.QueueTables.time_us`; None: nothing."""
+    """Return the queueing rows of a phase, for :meth:`.QueueTables.time_us`; None: nothing."""
     some = [one for one in passages if one.loads or one.stores]
     if not some:
         return None
@@ -51,7 +51,7 @@ HELD = "held"
 
 
 def _rows(topology: Topology, passages: Sequence[Passage]) -> QueuedRows:
-    """Return the rows of passages: loads in step 0, what follows them in step 1."""
+    """Return the rows of passages: loads in step 0, their followers in step 1."""
     found = sorted(
         (row for i, one in enumerate(passages) for row in _rows_of(topology, i, one)),
         key=lambda row: row[0],

@@ -6,7 +6,7 @@ orbit, has the times of the whole, if (1) the images of a transfer stand next to
 order of the group's elements, so that two transfers that compete are in the same order in every
 part; (2) chunks are mapped, so that a part waits for nothing outside it; (3) no two images of a
 transfer use the same resource, so that of each orbit of resources one is enough. All this is
-checked here, from the schedule alone: whoever made it is not believed.
+checked here, from the schedule alone: its maker is not trusted.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _moved(s: Schedule, group: Orbits, first: Ints) -> bool:
 
 
 def _constant(column: AnyArray, block: int) -> bool:
-    """Return True if a column is constant within every block of so many rows."""
+    """Return True if a column is constant within every ``block`` rows."""
     rows = column.reshape(-1, block)
     size = max(1, _BLOCK // block)
     return all(

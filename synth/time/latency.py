@@ -35,7 +35,7 @@ def _longest(schedule: Schedule, m: QueuedRows, waits: Waits) -> float:
     latencies, of_link = fabric_of(schedule.topology).latencies
     per_link = np.array(latencies, np.float64)[of_link]
     alpha = np.add.reduceat(per_link[routes.links], routes.link_start[:-1])[routes.which]
-    # Copies of what was there already (slot -1) are not waited for; their arrival still counts.
+    # Copies of data already there (slot -1) are not waited for; their arrival still counts.
     counted, feeds = waits.slot >= 0, m.feeds
     ready = np.zeros(len(waits.slot_start) - 1)
     ends = np.zeros(len(m))

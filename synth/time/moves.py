@@ -1,4 +1,4 @@
-"""What queues for links in a schedule: its transfers, and every leg of its casts.
+"""Rows that queue for links in a schedule: its transfers, and every leg of its casts.
 
 Each is a *row* with a source and a target place, the links it holds, and a step. A place is a chunk
 on a rank (``chunk * ranks + rank``) or, numbered behind those, a *meeting*: a switch within a cast,
@@ -203,7 +203,7 @@ def _pace(s: Schedule, cast: Ints, order: Ints) -> tuple[Fraction, ...]:
 
 
 def _brings_nothing(s: Schedule, cast: Ints, head: Ints) -> Bools:
-    """Return the legs that end at a rank which has what they bring."""
+    """Return the legs that end at a rank which already has their data."""
     c = s.casts
     owner = np.repeat(np.arange(len(c)), np.diff(c.destination_start))
     useless = replay(s).arrival_redundant

@@ -60,7 +60,7 @@ def hops_to_go(schedule: Schedule) -> Ints32:
     for step in reversed(range(schedule.steps)):
         rows = slice(int(starts[step]), int(starts[step + 1]))
         tail[rows] = longest[there[rows]]
-        # Transfers of one step read what held before it: update after all of them have looked.
+        # Transfers of one step read the state before it: update after all of them have looked.
         np.maximum.at(longest, here[rows], tail[rows] + 1)
     return tail
 

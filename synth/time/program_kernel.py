@@ -104,7 +104,7 @@ BEGINS = {
 
 ENDED, STUCK, TURNED, FULL, LATE = range(5)
 """Why the loop came back: all is done; nothing will ever happen; the watched block is in another
-turn; there is no room for more events; what comes next is after the limit."""
+turn; without room for more events; the next one is after the limit."""
 
 
 @kernel
@@ -287,7 +287,7 @@ def send(m: Array, block: int) -> None:
 
 @kernel
 def in_order(start: Array, after: Array, missing: Array, order: Array) -> int:
-    """Operations in an order in which each comes after what it needs; how many there are."""
+    """Operations in an order in which each comes after those it needs; how many there are."""
     size = 0
     for node in range(len(missing)):
         if missing[node] == 0:

@@ -73,7 +73,7 @@ class Machine:
         self.kernel: Any = fast(k) if compiled else k
         self.watched, self.seen = -1, 0
 
-    # -- what can be seen --
+    # -- state --
 
     @property
     def now(self) -> int:
@@ -138,7 +138,7 @@ class Machine:
         parts.append(events[np.lexsort((events[:, q.WHAT], events[:, q.TIME]))])
         return tuple(part.tobytes() for part in parts)
 
-    # -- what can be done --
+    # -- actions --
 
     def start(self) -> None:
         """Process everything that can happen at time 0."""
@@ -219,7 +219,7 @@ class Machine:
         return self.first[block] + done // k.OPERATION_COLUMNS
 
     def leg(self, at: int) -> int:
-        """The row in :func:`leg_tables` of what the block whose record begins there sends."""
+        """The row in :func:`leg_tables` of the sends of the block whose record begins there."""
         return (int(self.m[at + q.LEG]) - int(self.m[k.LEGS_AT])) // q.LEG_COLUMNS
 
     def _block(self, column: int) -> Any:
@@ -371,7 +371,7 @@ def _blocks(layout: Layout) -> Ints:
 
 
 def _works(layout: Layout, extras: Sequence[AnyArray]) -> Bools:
-    """Tell which blocks do something; the others have only what takes no time, and are done."""
+    """Mark the blocks that do something; the others have only operations of no time, and end."""
     o = layout.operations
     does = o.sends | o.receives | (np.diff(o.wait_start) > 0)
     for extra in extras:
@@ -383,7 +383,7 @@ def _works(layout: Layout, extras: Sequence[AnyArray]) -> Bools:
 # A state that comes back is passed as often as there are turns for it, at once. A *state* is
 # everything that decides what happens next, with times relative to now and without the turns that
 # blocks are in: where each block is, what lies in the FIFOs, what occupies the rows and until when,
-# who queues since when. If a state returns after ΔT, in which block b made p(b) turns, the run
+# queues and their starts. If a state returns after ΔT, in which block b made p(b) turns, the run
 # repeats itself: m further periods add m·ΔT to the clock and m·p(b) to the turns. Two things end
 # that: a block that reaches the last turn (its pieces may be smaller), and a block that catches up
 # with one that it waits for and that makes fewer turns.

@@ -127,7 +127,7 @@ def operations_of(program: Program, merge: int) -> Operations:
     """The operations of a program, at most ``merge`` chunks in one.
 
     Raises:
-        CheckFailed: two blocks share an end of a connection, a message has no way out of its
+        CheckFailed: two blocks share an end of a connection, a message lacks a way out of its
             block, or something waited for does not exist.
     """
     pieces = np.where(program.op == NOP, 1, np.maximum(-(-program.count // merge), 1))
@@ -483,7 +483,7 @@ def successors(operations: Operations, meets: Ints) -> tuple[Ints, Ints]:
 
 
 class PreparedProgram:
-    """Operations, routes and layouts, each made once and only if it is asked for.
+    """Operations, routes and layouts, each made once and only if it is used.
 
     Raises:
         BadTopology: another number of ranks.

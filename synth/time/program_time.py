@@ -173,7 +173,7 @@ class ProgramClock:
             raise
 
     def least_us(self, message_bytes: int, protocol: Protocol) -> float:
-        """Return µs that no run takes less than: what its bytes hold the busiest resource for.
+        """Lower bound in µs on every run: the time that its bytes hold the busiest resource.
 
         Of one program, more instances move the same bytes.
         """
@@ -299,7 +299,7 @@ class _Runs:
 
 @dataclass(frozen=True, eq=False)
 class _MachineRun:
-    """The result of a run; µs are found from its ticks when they are asked for.
+    """The result of a run; µs are found from its ticks when they are read.
 
     Attributes:
         machine: at its end.

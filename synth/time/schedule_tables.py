@@ -191,7 +191,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False)
 class QueueTables:
-    """What queues for links, without its sizes: routes, waits and a cost model.
+    """Tables of rows that queue for links, without sizes: routes, waits and a cost model.
 
     ``legs``: the rows, where some of them are legs of casts. ``copies``: of how many equal parts
     this is one (:mod:`.folded`).
@@ -353,7 +353,7 @@ class QueueTables:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A schedule and what queues in it, ready for :meth:`time`. Made by :func:`prepare`."""
+    """A schedule and its queueing rows, ready for :meth:`time`. Made by :func:`prepare`."""
 
     schedule: Schedule
     queue: QueueTables
@@ -444,7 +444,7 @@ def ticks_us(ticks: Any, unit: int) -> Floats:
     return np.array([t / unit for t in ticks], np.float64)
 
 
-# --- what a grain costs ---------------------------------------------------------------------------
+# --- costs of a grain -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -529,7 +529,7 @@ def routes_with(
 def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]:
     """Different routes with the grains they carry: one transfer of each, and which one each has.
 
-    Told apart by sums of random words (a universal hash), which are checked: so it is exact.
+    Distinguished by sums of random words (a universal hash), which are checked: so it is exact.
     """
     count, length = len(start) - 1, np.diff(start)
     if not count:
@@ -582,7 +582,7 @@ def data_waits(s: Schedule) -> Waits:
 
 
 def waits_of(m: QueuedRows) -> Waits:
-    """Number the arrivals of each place; what leaves a meeting needs all that come to it."""
+    """Number the arrivals of each place; departures of a meeting need all that come to it."""
     source, target, places = _dense(m.source, m.target, m.places + m.meetings)
     width = int(m.step.max(initial=0)) + 2
     arrivals = np.flatnonzero(~m.redundant)

@@ -1,7 +1,7 @@
 """Text workloads of ASTRA-sim 1.0: layers with times and collectives, and the kind of parallelism.
 
-The first line is the kind, the second the number of layers; a layer has a name, a number that
-nobody reads, then of forward, input gradients and weight gradients each a time, a collective and
+The first line is the kind, the second the number of layers; a layer has a name, an unused
+number, then of forward, input gradients and weight gradients each a time, a collective and
 its bytes, and the time of its update. Groups and order are those of ASTRA-sim 1.0's training loops
 (``Workload.cc``), bytes what one rank puts in. A phase that its kind gives no group sends nothing.
 """
@@ -59,7 +59,7 @@ def looks_like_astra_text(text: str) -> bool:
 
 
 def read_astra_text(text: str, where: str, name: str, ranks: int | None) -> Workload:
-    """Return the workload of one pass on so many ranks.
+    """Return the workload of one pass on ``ranks``.
 
     ``ranks``: the text does not say how many. A kind with both parallelisms says the ranks of a
     model (``model_parallel_NPU_group: 4``), or each is half of the exponent.
@@ -152,7 +152,7 @@ def _kind(text: str, where: str) -> str:
 
 
 def _head(kind: str, words: Sequence[str], layers: int, where: str) -> _Head:
-    """Return what the first line says: numbers after labels (``checkpoints: 2 2 11``)."""
+    """Return the fields of the first line: numbers after labels (``checkpoints: 2 2 11``)."""
     numbers = [int(x) for x in words if COUNT.fullmatch(x)]
     if kind.startswith("HYBRID_DLRM"):
         if not numbers or numbers[0] >= layers:

@@ -192,7 +192,7 @@ class _TraceReader:
         )
 
     def _nothing(self, node: TraceNode, needs: tuple[int, ...]) -> RankNode:
-        """Return what is left of a collective or message of 0 bytes: its place in the order."""
+        """Return the rest of a collective or message of 0 bytes: its place in the order."""
         self._note("collectives and messages of 0 bytes send nothing, and are left out")
         return RankNode(node.id, node.name, needs)
 
@@ -215,7 +215,7 @@ class _TraceReader:
             self.counts[text] = self.counts.get(text, 0) + 1
 
     def notes(self) -> list[str]:
-        """Return what was assumed, with how often."""
+        """Return the assumptions, with how often each was made."""
         return [f"{text} ({number})" for text, number in self.counts.items()]
 
 

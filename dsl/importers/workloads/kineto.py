@@ -174,7 +174,7 @@ def _id(event: Event, key: str) -> str:
 def _computations(
     spans: Sequence[tuple[float, float]], calls: Sequence[Timed]
 ) -> Iterator[tuple[float, Fraction, list[int]]]:
-    """Yield end, µs in which any kernel runs, and calls waited for, of what runs between calls.
+    """Yield end, µs in which any kernel runs, and calls waited for, of kernels between calls.
 
     ``spans``: begin and end of all kernels but NCCL's, ascending. A computation ends where a call
     begins, or where the GPU was idle until a call ended.

@@ -1,4 +1,4 @@
-"""Settings of parallel training as a workload: what each class sends in a step, by formulas.
+"""Settings of parallel training as a workload: the data of each class in a step, by formulas.
 
 A TOML file::
 
@@ -185,7 +185,7 @@ class _ParallelSettings(Frozen):
         return tuple((axis, sizes[axis]) for axis in self.order.split("-"))
 
     def notes(self) -> Iterator[str]:
-        """Yield what was assumed of the model."""
+        """Yield the assumptions on the model."""
         m = self.model
         if not m["parameters"]:
             assumed = (
@@ -216,7 +216,7 @@ class _ParallelSettings(Frozen):
         return dense * w.dense + m["moe_layers"] * (w.routed + w.experts) + w.first + w.last
 
     def spare(self) -> int:
-        """Return what a stated number of parameters leaves to layers, experts left out."""
+        """Return the parameters left to layers by a stated number, experts left out."""
         m, w = self.model, _weights_of(self.model)
         return m["parameters"] - w.first - w.last - m["moe_layers"] * w.experts
 

@@ -26,7 +26,7 @@ NOTHING = (
 """Names, without underscores, of calls that move nothing themselves."""
 
 ENDINGS = ("coalesced", "single", "tensor", "into", "base", "oop")
-"""What names of a collective may end with beside its kind."""
+"""Endings of names of a collective beside its kind."""
 
 EXCHANGES = ("alltoall", WorkKind.ALLTOALLV)
 """Kinds whose calls may state splits: a list of tensors, one for each rank, does so too."""
@@ -48,7 +48,7 @@ Row = tuple[int, ...]
 
 
 def call_kind(name: str, where: str) -> str:
-    """Return the kind of a collective, ``send``, ``recv``, or empty for what moves nothing.
+    """Return the kind of a collective, ``send``, ``recv``, or empty for calls that move nothing.
 
     Raises:
         BadFile: a name that is not known.
@@ -82,7 +82,7 @@ def width_of(dtype: object, where: str) -> int:
 
 
 def row_of(splits: Sequence[int], elements: int, width: int, ranks: int, where: str) -> Row:
-    """Return the bytes to each rank: splits count the rows of a tensor of so many elements.
+    """Return the bytes to each rank: splits count the rows of a tensor of ``elements``.
 
     Raises:
         BadFile: not a split for each rank, or splits that do not divide the tensor.
@@ -110,7 +110,7 @@ class TorchCall(Frozen):
 
     Attributes:
         kind: of a collective, or ``send`` or ``recv``.
-        sent, received: bytes of its tensors; 0 also where the trace does not say.
+        sent, received: bytes of its tensors; 0 also where the trace omits it.
         row: of an exchange, bytes to each rank of the group; empty where it is not known.
         peer: the other rank of a message; the root of a rooted collective. -1: not known.
     """
@@ -227,7 +227,7 @@ def _chained(calls: Iterable[TorchCall | None]) -> list[RankNode]:
 
 
 def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
-    """Say how many nodes of a trace are no JSON objects, and where the first one stands."""
+    """Report how many nodes of a trace are not JSON objects, and where the first one stands."""
     bad = [at for at, row in enumerate(rows) if not isinstance(row, dict)]
     if bad:
         yield (
@@ -242,7 +242,7 @@ def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
 def _calls(
     rows: Sequence[Mapping[str, Any]], ranks: int, side: Groups, where: str
 ) -> Iterator[TorchCall | None]:
-    """Yield a rank's calls, and None for what moves nothing; ``where``: its file."""
+    """Yield a rank's calls, None for those that move nothing; ``where``: its file."""
     groups: Groups = side
     cut: BadFile | None = None
     for row in rows:
@@ -251,14 +251,14 @@ def _calls(
             try:
                 listed = groups_in(str(values[0]) if values else "", ranks, where)
                 groups = {**listed, **side}
-            except BadFile as error:  # of long lists; later nodes may say their groups themselves
+            except BadFile as error:  # of long lists; later nodes may list their groups themselves
                 cut = error
     for row in sorted(rows, key=_id):
         if row.get("name") != NODE:
             continue
         place = f"{where}: node {row.get('id')}"
         values, outputs = (_values(row, key, place) for key in ("inputs", "outputs"))
-        # wait and barrier have no tensor in front
+        # wait and barrier lack a tensor in front
         shift = 1 if any(x in values[:5] for x in ("wait", "barrier")) else 0
         try:
             kind = call_kind(name := str(values[4 - shift]), place)
@@ -331,7 +331,7 @@ def _tensors(values: Sequence[Any]) -> list[list[Any]]:
 
 
 def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchCall | None]:
-    """Yield the calls of a rank's list, and None for what moves nothing.
+    """Yield the calls of a rank's list, and None for those that move nothing.
 
     Sizes are elements, peers and roots ranks of all.
     """

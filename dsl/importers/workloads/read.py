@@ -52,11 +52,11 @@ OTHERS = (
         "weft verify-run and weft topo calibrate read it",
     ),
 )
-"""Texts that are not read: a pattern in their beginning, what they are, what weft wants instead."""
+"""Texts that are not read: a pattern in their beginning, their kind, the form needed instead."""
 
 
 class WorkloadSource(Frozen):
-    """Where a workload is, and what its format does not say.
+    """The place of a workload, and facts that its format omits.
 
     Attributes:
         path: a file, a folder of traces, the prefix of traces, ``-``, or ``reshard:…``.
@@ -221,7 +221,7 @@ def of_another_tool(data: Any) -> bool:
 
 
 def text_form(text: str) -> str | None:
-    """Return the format of a text that is not JSON; None if it is no workload."""
+    """Return the format of a text that is not JSON; None if it is not a workload."""
     for form, accepts in (
         ("settings", looks_like_settings),
         ("astra-sim", looks_like_astra_text),

@@ -32,7 +32,7 @@ class RankNode:
         kind: a kind of operation, ``send``, ``recv``, or empty for what only orders others.
         group: of a collective; ``row``: bytes to each of its ranks, of an exchange with splits.
         peer, tag: of a message; ``label``: what its group is called.
-        channel: of a collective, tells apart those of one group that do not follow each other.
+        channel: of a collective, distinguishes those of one group that do not follow each other.
     """
 
     id: int
@@ -65,7 +65,7 @@ def workload_of_traces(
 ) -> Workload:
     """Return the workload of the traces of all ranks.
 
-    ``size``: where some ranks have no trace, the number of all; the others of a group are then
+    ``size``: where some ranks lack a trace, the number of all; the others of a group are then
     taken to do what those with a trace do. 0: all must be there.
 
     Raises:
@@ -133,7 +133,7 @@ def _alike(ranks: Mapping[int, Sequence[RankNode]]) -> set[int]:
 
 
 def _key(rank: int, at: int, node: RankNode, count: dict[Key, int], alike: set[int]) -> Key | None:
-    """Return what identifies the operation of a node on all ranks; None if it only orders.
+    """Return the key of a node's operation on all ranks; None if it only orders.
 
     A message of a rank to itself only orders.
     """
@@ -152,7 +152,7 @@ def _key(rank: int, at: int, node: RankNode, count: dict[Key, int], alike: set[i
 
 
 def _names(found: Mapping[Key, _Matched]) -> dict[Key, str]:
-    """Return a name for each operation: that of its node, with what tells it from others."""
+    """Return a name for each operation: that of its node, with a distinction from others."""
     names: dict[Key, str] = {}
     taken: dict[str, int] = {}
     for key, one in found.items():
@@ -168,7 +168,7 @@ def _names(found: Mapping[Key, _Matched]) -> dict[Key, str]:
 
 @dataclass(slots=True)
 class _Before:
-    """Predecessors by key; what only orders is looked through."""
+    """Predecessors by key; nodes that only order are looked through."""
 
     ranks: Mapping[int, Sequence[RankNode]]
     keys: Mapping[tuple[int, int], Key]
@@ -210,7 +210,7 @@ class _Before:
         return self.found[rank, node]
 
     def _is_passed(self, rank: int, node: int) -> bool:
-        """Return True for what only orders, and for receives: messages do not wait for them."""
+        """Return True for nodes that only order, and receives: messages do not wait for them."""
         return (rank, node) not in self.keys or self.by_id[rank][node].kind == "recv"
 
 

@@ -30,12 +30,12 @@ from ...lp.certified import Certified, LinearProgram, certified_minimum
 from .demands import CopyDemand, DemandOrbits, HopDistances, usable_links
 
 FINEST = 10**6
-"""Bounds of larger denominators are no ratio of rounds to chunks anybody would try."""
+"""Largest denominator for which a bound is tried as rounds per chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowBound:
-    """``rounds_per_chunk`` is proved; ``value`` is what the float solver believes the optimum is.
+    """``rounds_per_chunk`` is proved; ``value`` is the float solver's optimum.
 
     ``prices[i, t]`` (over ``denominator``) is the dual price of orbit i's capacity in step t+1.
     """
@@ -137,7 +137,7 @@ class _FlowLpBuilder:
         return np.arange(start, self.columns, dtype=np.int64)
 
     def add_demand(self, demand: CopyDemand, weight: int) -> None:
-        """All targets of one demand, sharing what they can share."""
+        """All targets of one demand, sharing all that they can."""
         tail = self.near.tail_depth(demand.sources)
         heads = [self.near.head_depth(t, self.is_gpu) for t in demand.targets]
         size = len(demand.chunks)

@@ -78,7 +78,7 @@ def pair(n: int) -> tuple[ParentTree, ParentTree]:
     """A tree, and another one of its shape whose inner positions are leaves of the first.
 
     Of an odd number of positions, 0 is the root of the first and inner in the second. The leaves of
-    the second are rotated until the trees have no edge in common; below five positions they have.
+    the second are rotated until the trees share no edge; below five positions they have.
     """
     first = in_order(n)
     inner, leaves = [*range(1, n, 2), *([0] if n % 2 else [])], [*range(0, n, 2)][n % 2 :]
@@ -144,7 +144,7 @@ def rooted_cost(n: int, chunks: int = 1) -> HockneyCost:
 
 
 def disjoint(n: int) -> str:
-    """Defined where the two trees have no cable in common."""
+    """Defined where the two trees share no cable."""
     first, second = pair(n)
     return "its two trees would share a cable" if first.edges() & second.edges() else ""
 

@@ -206,13 +206,13 @@ def bruck_alltoall(p: Builder, order: Order) -> None:
             for j, part in zip(going, parts, strict=True):
                 at[there][j] = part
         reach *= 2
-    for i in range(n):  # at the end: in place, the output is what others were waiting for
+    for i in range(n):  # at the end: in place, others were waiting for the output
         for j in range(n):
             at[i][j].copy_to(buffer="output", index=order[i - j] * factor)
 
 
 def bruck_cost(n: int, chunks: int = 1) -> HockneyCost:
-    """1, 2, 4 … blocks, and what is left in the last step."""
+    """1, 2, 4 … blocks, and the rest in the last step."""
     return HockneyCost((n - 1).bit_length(), Fraction(n - 1, n), is_power(n))
 
 

@@ -38,7 +38,7 @@ from .place import ClassicAlgorithm, Site, find_algorithm, has_levels, names_for
 from .schedule import to_schedule
 
 STEPS_PER_MOVE = 20
-"""Steps of work to write a transfer of an algorithm and to route it: about so many µs."""
+"""Steps of work to write a transfer of an algorithm and to route it, each about 1 µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Classic:
     def _offer(
         self, site: Site, one: ClassicAlgorithm, chunks: int, judge: _Judge, why: list[UserError]
     ) -> Schedule | None:
-        """Offer an algorithm in so many pieces to the judge; None if it does not fit here."""
+        """Offer an algorithm in ``chunks`` pieces to the judge; None if it does not fit here."""
         try:
             schedule = self._schedule(site, one, chunks, judge.problem, judge.meter)
             _require_obedient(one.name, schedule, judge.problem)
@@ -373,7 +373,7 @@ def _fixes_chunk_count(sketch: Sketch | None) -> bool:
 def grid_of_phases(problem: Problem) -> RankGrid | None:
     """The grid whose lines are the groups of the sketch's phases, the first phase along axis 0.
 
-    None where no phases are told, or their groups are no lines of a grid. Sums go inwards first,
+    None without phases, or where their groups are not lines of a grid. Sums go inwards first,
     so for an allgather the last phase is the innermost. O(ranks · phases).
     """
     rules = problem.sketch.of(Phases) if problem.sketch else ()

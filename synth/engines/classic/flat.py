@@ -233,7 +233,7 @@ def _rooted_two_shot(n: int, chunks: int = 1) -> HockneyCost:
 
 
 def _pairwise_cost(n: int, chunks: int = 1) -> HockneyCost:
-    """A block in every round; no round needs what another brought."""
+    """A block in every round; no round needs data of another."""
     return replace(_half(n), chained=n == 2)
 
 
@@ -249,7 +249,7 @@ def _up(p: Builder, order: Order) -> None:
 
 
 def _below(p: Builder, order: Order) -> list[tuple[int, int, list[int]]]:
-    """(parent, child, the blocks of all who hang below the child) from the root on."""
+    """(parent, child, the blocks of all below the child) from the root on."""
     n, blocks = len(order), blocks_in_order(p, order)
     return [
         (order[up], order[child], chunks_of(blocks, range(child, min(2 * child - up, n))))
@@ -313,7 +313,7 @@ def _halves(
     cut: Callable[[int], int] = uncut,
 ) -> tuple[Flat, Flat, Flat]:
     """The allreduce, allgather and reduce_scatter of two phases on a block for each rank, which is
-    cut further; ``half``: what each phase costs."""
+    cut further; ``half``: cost of each phase."""
 
     def reduce_scatter(p: Builder, order: Order) -> None:
         scatter(Writer(p), order, blocks_in_order(p, order))
@@ -511,7 +511,7 @@ def classic_algorithm(
         options: of this algorithm.
 
     Raises:
-        UnknownName, UserError: no such algorithm, not on so many ranks, an order that is none.
+        UnknownName, UserError: unknown algorithm, not on this many ranks, not a permutation.
     """
     one = classic(name, kind)
     if reason := one.defined(ranks):

@@ -129,7 +129,7 @@ class NestedPartitions:
             below = now
 
     def talking(self, root: int = 0) -> list[list[tuple[int, ...]]]:
-        """For each level, innermost first, who talks to whom: groups of leaders of what is below.
+        """Groups that communicate on each level, innermost first: leaders of the groups below.
 
         The first of each group leads it; ``root`` leads everything that it is in.
         """

@@ -1,4 +1,4 @@
-"""The hierarchical family: algorithms that see levels, with what each of them costs.
+"""The hierarchical family: algorithms that see levels, with their costs.
 
 A cost has one entry per level, innermost first, each in Hockney's form: steps · α + volume · M/B
 with the α and B of that level. Levels of one algorithm follow each other, so their times add up
@@ -349,7 +349,7 @@ def three_step_cost(shape: Shape, chunks: int = 1) -> Costs:
             collected[proxy] += g * (i != proxy)
             given[i] += g * (i != proxy)
     handed = max(load * (g - 1) // g for load in loads)
-    # Where nothing is gathered, what stays in the host goes while the hosts exchange.
+    # Where nothing is gathered, data that stays in the host goes while the hosts exchange.
     gathered = max(*collected, *given) + g - 1 if max(collected) else 0
     steps = int(max(collected) > 0) + int(g > 1)
     return (
@@ -378,7 +378,7 @@ def every_way(shape: Shape) -> int:
 
 
 def product_cost(shape: Shape, *, methods: Sequence[str], parts: int, kind: Kind) -> Costs:
-    """A product of flat algorithms: level i works on what the levels inside it left, 1/Π p_j.
+    """A product of flat algorithms: level i works on the rest of the levels inside it, 1/Π p_j.
 
     Each of the parts has its share and cables of its own. Both halves of an allreduce take
     2 Σ_i [ s_i α_i + (p_i - 1)/p_i · M/Π_{j<i} p_j / B_i ]; the outermost level is one phase.

@@ -51,7 +51,7 @@ def levels(topology: Topology, costs: Floats | None = None) -> NestedPartitions:
 
     Hosts are a level where the topology names them. Below and above, a level is a partition into
     groups in which all ranks are within a distance of each other, and farther from all ranks
-    outside: the GPUs of an edge switch, the hosts of a pod. Without either there is no level.
+    outside: the GPUs of an edge switch, the hosts of a pod. No level without either.
     """
     costs = hop_costs(topology) if costs is None else costs
     n = topology.ranks
@@ -114,7 +114,7 @@ def host_grid(
 ) -> RankGrid:
     """The hierarchy as a grid: the ranks of a host along axis 0, then one axis per further level.
 
-    Where no hosts are named the innermost groups stand for them. ``levels_used``: so many
+    Where no hosts are named the innermost groups stand for them. ``levels_used``: number of
     partitions, from the hosts on (1: all hosts are one axis).
 
     Ranks of equal coordinate in neighbouring groups reach each other directly, where the fabric
@@ -362,7 +362,7 @@ def product_grid(topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> 
 
 
 def _on_one_axis(near: Neighbours) -> Iterator[tuple[Edge, Edge] | None]:
-    """Two pairs of neighbours of one axis each; None where this is no product."""
+    """Two pairs of neighbours of one axis each; None where this is not a product."""
     for v, beside in enumerate(near):
         for u, w in combinations(sorted(beside), 2):
             if w in near[u]:

@@ -1,4 +1,4 @@
-"""Algorithms of switches that sum and copy: NVLS in the box, SHARP trees, and what joins them.
+"""Algorithms of switches that sum and copy: NVLS in the box, SHARP trees, and their combinations.
 
 n ranks, M the message; costs are those of one switch whose groups contain the issuer, or of boxes
 with a rail for each of their ranks:
@@ -58,7 +58,7 @@ Costs = tuple[HockneyCost, ...]
 
 @dataclass(frozen=True, slots=True)
 class SlotPool:
-    """What a switch keeps of sums that are not complete: slots of one packet, which bound the rate.
+    """A switch's memory for incomplete sums: slots of one packet, which bound the rate.
 
     A host has at most as many packets on their way as the switch has slots: it sends the next one
     into a slot when the sum of the last one in it has come back, a round trip later. So it sends
@@ -81,7 +81,7 @@ class SlotPool:
             raise UserError(f"classic: rtt is {self.rtt}", hint="µs; 0 takes the machine's α")
 
     def GBps(self, topology: Topology, trees: Sequence[tuple[RoutedTree, RoutedTree]]) -> Fraction:
-        """Return what each of some trees has at most; those through one switch share its slots.
+        """Return the largest GB/s of each tree; those through one switch share its slots.
 
         Raises:
             UserError: a way without α, and no rtt.
@@ -125,7 +125,7 @@ class CastSite:
         return self.routes.topology
 
     def planes(self, kind: Kind, ranks: Sequence[int]) -> tuple[int, ...]:
-        """Return the switches of a group of ranks that do what a collective needs.
+        """Return the switches of a group of ranks that have the capabilities for a collective.
 
         Raises:
             UserError: there are none.
@@ -172,7 +172,7 @@ class CastSite:
 
 @dataclass(frozen=True, slots=True)
 class TreeShare:
-    """What one chunk does: a tree to a root, and a tree from it; None: nothing to do."""
+    """Trees of one chunk: one to a root, and one from it; None: nothing to do."""
 
     chunk: int
     forth: NodeTree | None
@@ -313,7 +313,7 @@ def _boxed(
     steps: Callable[[int], int],
     volume: Callable[[int], Fraction],
 ) -> Callable[[Shape], Costs]:
-    """What is done in a box of g ranks, and along rails of m; ``volume``: of the g-th part."""
+    """Costs in a box of g ranks, and along rails of m; ``volume``: of the g-th part."""
 
     def cost(shape: Shape) -> Costs:
         g, m = shape
@@ -323,7 +323,7 @@ def _boxed(
 
 
 def nvls_volume(ranks: int) -> Fraction:
-    """What a port sends, and receives, in a two-shot allreduce: 1 + 1/n of the message."""
+    """Data that a port sends, and receives, in a two-shot allreduce: 1 + 1/n of the message."""
     return 1 + Fraction(1, ranks)
 
 
@@ -375,11 +375,11 @@ class InNetwork:
 
     Attributes:
         name, kind: ``nvls`` for ``allreduce``.
-        shares: of a site, the kind and the root: what each chunk does.
+        shares: of a site, the kind and the root: trees of each chunk.
         cost: of a shape, innermost first: one entry per level.
         source: who published it.
         needs: what the machine must have, in two words.
-        levels: 1, or 2 where boxes and rails are told apart.
+        levels: 1, or 2 where boxes and rails differ.
         pipelined: no pieces; slices make the pipeline.
         pooled: switches have a pool of slots. Only by name: without it nothing is slower.
     """
@@ -395,7 +395,7 @@ class InNetwork:
     pooled: bool = False
 
     def schedule(self, site: CastSite, pieces: int = 1, root: int = 0) -> Schedule:
-        """Return the schedule of an algorithm, each of its chunks in so many pieces.
+        """Return the schedule of an algorithm, each of its chunks in ``pieces``.
 
         Raises:
             UserError: the machine lacks the switches, or they have too few groups.

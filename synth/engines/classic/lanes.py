@@ -175,7 +175,7 @@ def lane_rings(topology: Topology, steps: int, meter: Meter | None = None) -> tu
     """Rings over direct cables that share no lane; as many as were found in ``steps`` of search.
 
     A lane has the bandwidth of the narrowest cable; ``meter`` counts the search. Empty where the
-    GPUs have switches between them, or there is no ring.
+    GPUs have switches between them, or without a ring.
     """
     cables = [x for x in topology.links if max(x.src, x.dst) < topology.ranks]
     if len(cables) < len(topology.links) or not cables:
@@ -196,7 +196,7 @@ def _disjoint_rings(free: list[dict[int, int]], steps: int, meter: Meter | None)
 
 
 STEPS_PER_HOP = 5
-"""Steps of work for a hop of the search: about so many µs, with ten ways on."""
+"""Steps of work for a hop of the search with ten ways on, each about 1 µs."""
 
 
 @dataclass(slots=True)
@@ -246,12 +246,12 @@ class _LaneSearch:
                     return rings
 
     def _ways(self, hops: int, here: int, seen: bytearray) -> list[int]:
-        """Where a ring may go on after so many hops, the most promising first."""
+        """Next ranks of a ring after ``hops`` hops, the most promising first."""
         ranks, free = len(self.free), self.free[here]
         if hops == ranks - 1:
             return [0] if free.get(0) else []
         ways = [v for v, lanes in free.items() if lanes and not seen[v]]
-        if not hops:  # rings have no order: one of them has the first of these hops
+        if not hops:  # rings are unordered: one of them has the first of these hops
             return ways[:1]
         return sorted(ways, key=lambda v: (-free[v], self._ways_on(v, seen), (v - here) % ranks))
 
@@ -343,7 +343,7 @@ def rail_tree(p: Builder, grid: RankGrid, paths: Sequence[Ring] = ()) -> None:
                 p.chunk(parent, chunk).copy_to(rank=child, channel=2 * lane + 1)
 
 
-# --- what they cost, and the table ----------------------------------------------------------------
+# --- costs, and the table -------------------------------------------------------------------------
 
 
 def _pieces(times: int) -> Callable[..., HockneyCost]:
@@ -368,7 +368,7 @@ def _tree_cost(ranks: int, count: int, chunks: int = 1) -> HockneyCost:
 
 
 class LaneStructure(StrEnum):
-    """What an algorithm in lanes is written for."""
+    """Structure that an algorithm in lanes is written for."""
 
     RINGS = "rings"  #: rings with cables or rails of their own
     RAILS = "rails"  #: hosts of equal size with a rail for each local rank

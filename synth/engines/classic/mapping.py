@@ -35,7 +35,7 @@ from .effort import CLASSIC_EFFORT, ClassicEffort
 class PairPaths:
     """Bandwidth and latency of each pair's path without a GPU in between, shape (ranks, ranks).
 
-    ``bandwidth`` is that of the narrowest link of the path in GB/s, 0 where there is no path;
+    ``bandwidth`` is that of the narrowest link of the path in GB/s, 0 without a path;
     ``latency`` is the sum over its links in µs. The path is the widest direct link of the two
     ranks if there is one, else the path of least latency through switches and NICs.
     """
@@ -205,14 +205,14 @@ def _circuit(
 
 @dataclass(frozen=True)
 class _Question:
-    """A circuit to find within so many steps; whose work that is does not change the answer."""
+    """A circuit to find within ``steps``; ``meter`` does not change the answer."""
 
     model: CpModel
     steps: int
     meter: Meter | None
 
     def anchors(self) -> tuple[bytes, int]:
-        """Return what the answer depends on (:func:`.kept`): a digest of the model, its steps."""
+        """Return the key of the answer (:func:`.kept`): a digest of the model, its steps."""
         return sha256(self.model.text.encode()).digest(), self.steps
 
 
@@ -225,7 +225,7 @@ class _Unfinished(Exception):
 
 
 def _answered(question: _Question) -> CpAnswer:
-    """The answer of CP-SAT: known where phases, and rounds of a search, ask the same again."""
+    """The answer of CP-SAT: known where phases, and rounds of a search, repeat a question."""
     try:
         return _finished(question)
     except _Unfinished as error:

@@ -18,7 +18,7 @@ class HockneyCost:
         steps: messages that follow one another.
         volume: what the busiest port or link carries, as a share of the message M.
         chained: whether every step needs what the one before it brought. Where not (pairwise
-            alltoall, the pieces of a pipeline, some steps on a number that is no power of two), a
+            alltoall, the pieces of a pipeline, some steps on a number other than a power of two), a
             blocking library still pays α for each step; where α delays messages without holding
             their ports, rounds overlap, and the formula is exact only where α is small beside the
             time of one message.
@@ -84,7 +84,7 @@ class Flat:
         cost: of a number of ranks and of chunks that are pipelined (and of the options).
         topology: the catalogue's name of the machine it is made for, at a number of ranks.
         source: who published it.
-        defined: '' where it works on so many ranks, else why not.
+        defined: of a number of ranks, '' where it works on it, else why not.
         parts: into how many pieces the unit of the collective is cut, at least.
         pipelined: whether more pieces make a pipeline.
     """

@@ -21,7 +21,7 @@ their data to a neighbour first and get the result from it at the end: two more 
 The runtime sends contiguous memory. Scattered chunks are **packed**: copied into fresh scratch in
 the order of their numbers, sent, and copied or added to their destination slots, as Bruck's and
 NCCL's algorithms do. A thread block that sends and receives takes large messages piece by piece, so
-that it cannot wait for itself; so messages of several chunks ask for blocks that do one of both.
+that it cannot wait for itself; so messages of several chunks need blocks that do one of both.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class PackingWriter(Writer):
-    """Packs what does not lie side by side; sums land in scratch before any of them is added."""
+    """Packs chunks not side by side; sums land in scratch before any of them is added."""
 
     def send(self, src: int, chunks: Sequence[int], dst: int) -> None:
         """Copy chunks that belong side by side over there if they have consecutive numbers."""
@@ -136,7 +136,7 @@ class PackingWriter(Writer):
             send_to_scratch(self.p, src, chunks, dst).copy_to()
 
     def add_all(self, messages: Sequence[tuple[int, int, Sequence[int]]]) -> None:
-        """Add the chunks of messages that all read what held before any of them is added."""
+        """Add the chunks of messages that all read the state before any of them is added."""
         full = [(src, chunks, dst) for src, dst, chunks in messages if chunks]
         for parcel in [send_to_scratch(self.p, *message) for message in full]:
             parcel.reduce_into()
@@ -171,7 +171,7 @@ def make_contiguous(parcel: Chunk) -> Chunk:
 
 
 def settle(p: Builder) -> None:
-    """Copy what every rank has and must end with to its place in the output.
+    """Copy data that every rank has and must end with to its place in the output.
 
     Chunks that lie side by side there then travel as one message. In place: nothing to do.
     """
@@ -272,7 +272,7 @@ def halving_allreduce(w: Writer, order: Order, blocks: Blocks) -> None:
 
 
 def fold(w: Writer, order: Order, chunks: Sequence[int]) -> list[int]:
-    """Add the second of each couple (:func:`couples`) to the first; return who is left."""
+    """Add the second of each couple (:func:`couples`) to the first; return those left."""
     groups = [[order[i] for i in group] for group in couples(len(order))]
     lying = w.sorted(chunks)
     w.add_all([(guest, head, lying) for head, *guests in groups for guest in guests])
@@ -293,7 +293,7 @@ def _halve(w: Writer, order: Order, blocks: Blocks) -> None:
     while distance:
         messages = []
         for i, (head, *_) in enumerate(groups):
-            # The partner's half: those who agree with it in this bit and all higher ones.
+            # The partner's half: those that agree with it in this bit and all higher ones.
             partner = i ^ distance
             theirs = chunks_of(blocks, _run(groups, partner, distance))
             messages.append((order[head], order[groups[partner][0]], w.sorted(theirs)))
@@ -312,7 +312,7 @@ def _double(w: Writer, order: Order, blocks: Blocks) -> None:
 
 
 def _run(groups: Sequence[tuple[int, ...]], group: int, length: int) -> list[int]:
-    """The members of the run of so many groups, from a multiple of them on, that one lies in."""
+    """The members of the run of ``length`` groups, from a multiple of it on, that one lies in."""
     first = group // length * length
     return [i for members in groups[first : first + length] for i in members]
 

@@ -77,7 +77,7 @@ def names_for(kind: str | Kind) -> tuple[str, ...]:
 
 
 def has_levels(one: ClassicAlgorithm) -> bool:
-    """Return True if the levels of a machine, or a shape, say something to an algorithm."""
+    """Return True if an algorithm can use the levels of a machine, or a shape."""
     if isinstance(one, Laned):
         return one.structure is LaneStructure.RAILS
     return isinstance(one, Hierarchical)
@@ -88,7 +88,7 @@ class Site:
 
     ``shape``: sizes of the levels to use instead of the machine's own, innermost first; ranks
     fill them in their order. ``grid``: these levels, where ranks fill them otherwise. Everything
-    is found when it is first asked for; ``meter`` counts the searches for rings. ``pool``: slots of
+    is found at its first use; ``meter`` counts the searches for rings. ``pool``: slots of
     switches that keep packets until their sum is complete.
     """
 
@@ -124,7 +124,7 @@ class Site:
     def rings(self) -> tuple[Ring, ...]:
         """NCCL's rings: between hosts one for each rail, in a host as many as share no cable.
 
-        One where there are no such rings, or the machine has no rails.
+        One ring without those, or on a machine without rails.
         """
         if self.topology.hosts > 1:
             try:
@@ -140,7 +140,7 @@ class Site:
         """Paths over cables through hosts whose GPUs are not all joined; none for other hosts.
 
         Raises:
-            WeftError: the machine has no two levels.
+            WeftError: the machine lacks two levels.
         """
         return host_paths(self.topology, self.two_levels, self.effort.lane_hops, self.meter)
 
@@ -195,7 +195,7 @@ class Site:
         """Return into how many chunks an algorithm cuts each unit of its collective here.
 
         Raises:
-            UserError: the machine has no such structure.
+            UserError: the machine lacks the structure.
         """
         if isinstance(one, Flat):
             return one.parts(self.topology.ranks)
@@ -256,7 +256,7 @@ class Site:
         cuts a unit.
 
         Raises:
-            UserError: the machine has no such structure, one ring only, or no rails.
+            UserError: the machine lacks the structure or rails, or has one ring only.
         """
         if isinstance(one, Hierarchical):
             where, shape = self._structure(one.structure)
@@ -293,7 +293,7 @@ class Site:
         communicate on each, the largest where they differ.
 
         Raises:
-            UserError: the machine has no such structure.
+            UserError: the machine lacks the structure.
         """
         if wanted is MachineStructure.LEVELS:
             return self.levels, tuple(max(map(len, x)) for x in self.levels.talking())
@@ -312,7 +312,7 @@ class Site:
         return grid, grid.shape
 
     def defined(self, kind: str | Kind) -> Iterator[ClassicAlgorithm]:
-        """The algorithms for a collective that fit this machine, as far as can be told cheaply.
+        """The algorithms for a collective that fit this machine, as far as can be decided cheaply.
 
         Those in lanes are left out: what they need is found by a search; and those of slots, which
         only limit what others do.

@@ -2,7 +2,7 @@
 
 A schedule knows *places* (a chunk on a rank), an algorithm slots. So a place gets **versions**:
 what it holds at first, then one more after every arrival. Each message reads one version of its
-place and makes the next one of another. What lies in scratch beside it until it is added is no
+place and makes the next one of another. Data in scratch beside it, to be added later, is not a
 version of its own: it arrives, in the schedule, when it is added.
 
 Steps follow from four rules, solved as a longest path:
@@ -12,8 +12,8 @@ Steps follow from four rules, solved as a longest path:
   one step read what held before it);
 * arrivals at one place are in order, and share a step only if both are added.
 
-Local copies vanish, and a message between ranks that have no direct way is passed on by others.
-What cannot be said: a rank that sends a partial sum beside another one that it keeps.
+Local copies vanish, and a message between ranks without a direct way is passed on by others.
+Not expressible: a rank that sends a partial sum beside another one that it keeps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ...time.routes import routes_of
 from .effort import CLASSIC_EFFORT, ClassicEffort
 
 NEVER = -1
-"""The version of what is no version of its place (yet)."""
+"""Sentinel: the slot holds no version of its place (yet)."""
 
 
 def to_schedule(
@@ -119,7 +119,7 @@ class _SlotValue:
 
 @dataclass(slots=True)
 class _ChunkVersions:
-    """The versions of a chunk on a rank: their masks, and who made and who read each."""
+    """The versions of a chunk on a rank: their masks, and the writers and readers of each."""
 
     masks: list[int] = field(default_factory=lambda: [0])
     makers: list[int] = field(default_factory=lambda: [NEVER])
@@ -178,12 +178,12 @@ class _VersionReplay:
     def _send(
         self, src: int, dst: int, value: _SlotValue, operand: _SlotValue | None
     ) -> _SlotValue:
-        """A message; what its target holds then."""
+        """Apply a message; return the data of its target then."""
         if value.version == NEVER:
             raise self._inexpressible(src, value.chunk)
         place = self._place(dst, value.chunk)
         mask = value.mask | (operand.mask if operand else 0)
-        if mask in place.masks:  # brings what is, or was, there already
+        if mask in place.masks:  # brings data that is, or was, there already
             return _SlotValue(value.chunk, mask, place.masks.index(mask))
         number = len(self.transfers)
         self.transfers.append(_VersionedTransfer(value.chunk, src, dst, value.version))
@@ -206,7 +206,7 @@ class _VersionReplay:
         return _SlotValue(transfer.chunk, mask, transfer.arrives)
 
     def _sum(self, rank: int, value: _SlotValue, other: _SlotValue) -> _SlotValue:
-        """A local sum: what lay beside the place has arrived now."""
+        """A local sum: data that lay beside the place has arrived now."""
         place = self._place(rank, value.chunk)
         mask = value.mask | other.mask
         if mask in place.masks:
@@ -400,7 +400,7 @@ class GpuRoutes:
 
 
 class Relays:
-    """Ways over other GPUs, for pairs that have no direct one: fewest hops, the least used ones."""
+    """Ways over other GPUs, for pairs without a direct one: fewest hops, the least used ones."""
 
     def __init__(self, near: Sequence[Sequence[int]]) -> None:
         self._near = near

@@ -41,7 +41,7 @@ class CastOffer:
 
     Attributes:
         issuer: the rank that sends.
-        trunk: links that are used whoever gets the copy.
+        trunk: links that are used whichever ranks get the copy.
         branches: of each rank that may get it, the rank and the links of its own.
         back: links of the issuer's own copy; none where it needs none.
         least: ranks that must get it, without the issuer.
@@ -57,7 +57,7 @@ class CastOffer:
 
     @property
     def always(self) -> tuple[int, ...]:
-        """Return the links that carry a copy whoever gets it."""
+        """Return the links that carry a copy whichever ranks get it."""
         return (*self.trunk, *self.back)
 
     def cast(self, chunk: int, reached: Sequence[int], step: int) -> Cast:
@@ -83,7 +83,7 @@ def offers_of(topology: Topology) -> tuple[CastOffer, ...]:
 
 
 def _may_be_cast(topology: Topology, one: CastOffer) -> bool:
-    """Return True if the cast to all ranks of an offer keeps to what its switches can do."""
+    """Return True if the cast to all ranks of an offer keeps to its switches' capabilities."""
     every = one.cast(0, [v for v, _ in one.branches], 0)
     collective = make(Kind.BROADCAST, topology.ranks, roots=(one.issuer,))
     return not any(cast_problems(Schedule.of(topology, collective, (), casts=[every])))
@@ -156,7 +156,7 @@ class CastSpace:
     Attributes:
         offers: all of them.
         branches: of each offer that is not whole, the ranks that may get a copy: (offer, rank).
-        always: copies on each resource whoever gets them, shape (resources, offers).
+        always: copies on each resource whichever ranks get them, shape (resources, offers).
         own: copies on it for a branch, shape (resources, branches).
         issued, reached: classes under symmetries, of (item, offer) and of (item, branch).
     """
@@ -207,7 +207,7 @@ def invariant_casts(
     """Return the space in which casts that symmetries map to each other are one decision.
 
     Raises:
-        ValueError: the image of an offer is no offer.
+        ValueError: the image of an offer is not an offer.
     """
     if not space.offers:
         return space

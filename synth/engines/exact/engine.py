@@ -91,11 +91,11 @@ class Exact:
 
     @classmethod
     def availability(cls) -> str | None:
-        """OR-Tools is an ordinary dependency; z3 is looked for when it is asked for."""
+        """OR-Tools is an ordinary dependency; z3 is looked for when it is selected."""
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """Combining collectives (left to the reductions), rules it has no words for, size."""
+        """Combining collectives (left to the reductions), rules it cannot express, size."""
         if self.solver not in _SOLVERS:
             return f"solver {self.solver!r} is not one of {', '.join(_SOLVERS)}"
         if takes_sum(problem, self.effort.sum_ranks):
@@ -119,14 +119,14 @@ class Exact:
         return None
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """The frontier, or the part of it that the objective asks for."""
+        """The frontier, or the part of it that the objective needs."""
         # The rest is kept for any schedule at all, should the search find none.
         whole = budget.meter(observer.cancelled)
         meter = whole.part(self.effort.search_share)
         run = ExactRun(budget.seed, observer, self.effort)
         if problem.collective.combining:
             return self._sum(problem, meter, run)
-        # The paper's encoding cannot say that two sends are one decision.
+        # The paper's encoding cannot express that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
         prepared = prepare(problem, solver, self.chunks, self.max_chunks, symmetric, run)
@@ -226,7 +226,7 @@ class PreparedProblem:
     @property
     def most_steps(self) -> int:
         """No rule can need more steps than this: a simple path has fewer hops than there are
-        ranks, before and after the last step that a rule names; or what a rule allows at most."""
+        ranks, before and after the last step that a rule names; or the most that a rule allows."""
         simple = self.problem.topology.ranks - 1
         most = max(simple, last_named_step(self.rules) + simple)
         limit = step_limit(self.rules)
@@ -289,7 +289,7 @@ def prepare(
     ]
     spaces = (apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
     forwarding: tuple[Space, ...] = ()
-    # The paper's encoding has no words for casts, and sketches none for rules about them.
+    # The paper's encoding cannot express casts, nor sketches rules about them.
     offers = offers_for(topology, collective) if solver is realize.solve and not ruled else ()
     if offers:
         casting = build_space(topology, hops, wanted, near, collective.factor, offers)

@@ -138,10 +138,10 @@ def realize(
     worst: Fraction | None,
     meter: Meter,
 ) -> Realized:
-    """The first candidate better than ``worst`` that a solver finds, or else what it can find.
+    """The first candidate better than ``worst`` that a solver finds, or else the best it can find.
 
-    A candidate that the solver cannot decide ends the list: those behind it are no easier. Then
-    small chunk counts are asked for as few rounds as can be found with the effort that is left.
+    A candidate that the solver cannot decide ends the list: later ones are not easier. Then
+    the least rounds of small chunk counts are searched with the effort that is left.
     """
     refuted = True
     spaces = search.spaces_at(steps, lower, meter)
@@ -352,7 +352,7 @@ def _with_proof(
 
 
 def without_empty_steps(answer: Realization) -> Realization:
-    """A solver may leave a step unused where it was asked for more rounds than it needs."""
+    """A solver may leave a step unused where more rounds are requested than it needs."""
     used = sorted({t.step for t in answer.transfers} | {one.step for one in answer.casts})
     place = {step: i for i, step in enumerate(used)}
     return replace(

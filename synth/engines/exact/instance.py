@@ -144,7 +144,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class ExactRun:
-    """What all questions of one search share: the seed, who listens, and the limits."""
+    """Settings that all questions of one search share: seed, observer and limits."""
 
     seed: int
     observer: Observer
@@ -238,7 +238,7 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         space,
         item_orbit=classes_under(space.items, item_images),
         pair_class=pair_class,
-        # What is forbidden for one member of a class is forbidden for all.
+        # A send forbidden for one member of a class is forbidden for all.
         allowed=~np.isin(pair_class, pair_class[~space.allowed.ravel()]).reshape(
             space.allowed.shape
         ),
@@ -324,7 +324,7 @@ def _path_limit(space: Space, rule: MaxHops | MaxDetour) -> PathLimit:
         most = longest_paths(space.topology, rule)
     measure = rule.measure if isinstance(rule, MaxDetour) else Measure.HOPS
     routes = [hop.route for hop in space.hops.hops]
-    # Of several copies the nearest is what counts.
+    # Of several copies the nearest counts.
     nearest = [most[list(sources)].min(axis=0) for sources in space.sources]
     return PathLimit(hop_lengths(space.topology, routes, measure), np.array(nearest, np.int64))
 

@@ -14,7 +14,7 @@ this step; ``reached[item, piece, branch, step]``: a rank gets the copy. In ever
 
     reached <= issued,    Σ reached >= least · issued,    both load the links of their own
 
-An offer that is used whole has no ``reached``. A rank whose own copy crosses the switch does
+An offer that is used whole lacks ``reached``. A rank whose own copy crosses the switch does
 nothing else with a piece in the step of its cast: turned round it stores a sum, beside which
 nothing can be added to what it holds.
 
@@ -136,7 +136,7 @@ class _CpSatModel:
                 self._depth(item, piece, limit)
 
     def _leaves(self, send: int, u: int, item: int, have: dict[int, int]) -> None:
-        """What leaves a rank must be there before."""
+        """Require that data is on a rank before it leaves."""
         if u in self.space.sources[item]:
             return
         if u in have:
@@ -196,7 +196,7 @@ class _CpSatModel:
                 for piece in self._pieces(item, rule.piece)
             ]
             if rule.must and not meant:
-                self.model.any_of([])  # there is no such chunk
+                self.model.any_of([])  # missing chunk
             steps = range(1, self.question.steps + 1) if rule.step is None else [rule.step]
             for item, piece in meant:
                 found = [
@@ -269,7 +269,7 @@ def answered(
     meter: Meter,
     run: ExactRun,
 ) -> Realization:
-    """Return what CP-SAT finds out of a model in so many steps; ``read``: what values say;
+    """Return CP-SAT's findings for a model in ``steps``; ``read``: the meaning of values;
     ``race``: its subsolvers."""
     answer = cp_sat.solve(
         model,
@@ -326,7 +326,7 @@ def _read(built: _CpSatModel, values: Sequence[int]) -> Realization:
 
 @dataclass(frozen=True, slots=True)
 class PossibleCast:
-    """A cast of one piece in one step: who gets it, with the variable of each arrival."""
+    """A cast of one piece in one step: its receivers, with the variable of each arrival."""
 
     offer: CastOffer
     issued: int

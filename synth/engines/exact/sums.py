@@ -148,7 +148,7 @@ def _tree_turn(routes: SwitchRoutes, tree: NodeTree) -> TurnOffer:
 
 
 def _possible_turn(topology: Topology, one: TurnOffer) -> Iterator[TurnOffer]:
-    """Yield it if it keeps to what its switches can do."""
+    """Yield it if it keeps to the capabilities of its switches."""
     if len(one.members) < 2:
         return
     collective = make(Kind.ALLREDUCE, topology.ranks)
@@ -246,7 +246,7 @@ def columns_of(space: SumSpace, steps: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What is summed at one place at one time: the boundaries to be there by, and to start at."""
+    """Data summed at one place at one time: the boundaries to be there by, and to start at."""
 
     column: int
     there: int
@@ -299,7 +299,7 @@ class _SumProgram:
         return self.columns - 1
 
     def _place(self, members: tuple[int, ...], shares: Sequence[_Share]) -> None:
-        """One place: what goes to it and what comes from it."""
+        """One place: flows to it and from it."""
         self.shares += [share.column for share in shares]
         others = [v for v in range(self.space.topology.ranks) if v not in members]
         if not others or not shares:

@@ -1,8 +1,8 @@
-"""The search for allreduces with casts: steps against rounds per chunk, and what is proved of them.
+"""The search for allreduces with casts: steps against rounds per chunk, with proofs.
 
 What is proved here holds for schedules of the space (:mod:`.sums`) and for no others: an allreduce
 may also sum one chunk at several places. So a point's own bound is the one for all schedules, of
-any number of steps, and the least of the space is told in words.
+any number of steps, and the least of the space is reported in words.
 
 In CP-SAT, what every rank holds of a piece leaves once and arrives once. For each piece, rank v and
 step t (t = 0: before the first):
@@ -61,7 +61,7 @@ CLASS = (
 
 @dataclass(frozen=True)
 class SumSearch:
-    """The search of one allreduce; ``spaces`` are tried in turn, the last has no symmetry."""
+    """The search of one allreduce; ``spaces`` are tried in turn, the last without symmetry."""
 
     problem: Problem
     spaces: tuple[SumSpace, ...]
@@ -71,7 +71,7 @@ class SumSearch:
     run: ExactRun
 
     def least(self, steps: int, meter: Meter) -> Fraction | None:
-        """Return what S steps need in the space; None if they are too few for any schedule.
+        """Lower bound on rounds per chunk of S steps; None if they are too few for any schedule.
 
         Raises:
             NothingFound: that is not known with half of what is left.

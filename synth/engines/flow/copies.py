@@ -8,7 +8,7 @@ all of them, and the order of its answer gives a schedule in time (:func:`placem
 
 * a hop that takes d is over floor(d/τ) epochs later, at least one;
 * of starts that hold a resource for p each, ceil(w·τ/p) fit into w epochs;
-* T is no sooner than any arrival k·τ + d, nor than the whole load of any resource and what comes
+* T is at least any arrival k·τ + d, and at least the whole load of any resource and what comes
   after.
 """
 
@@ -41,13 +41,13 @@ from ..sketched.search_kernel import Placements, nothing_placed
 from .effort import FLOW_EFFORT, FlowEffort
 
 EASE = 1e-5
-"""The part by which an answer of the program must be quicker than what is known: more than the
+"""The part by which an answer of the program must be quicker than the known one: more than the
 tolerances of the solvers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """A schedule in so many chunks per unit, its time in µs, and what was proved, in words."""
+    """A schedule, its time in µs, and what was proved, in words."""
 
     schedule: Schedule
     us: float
@@ -111,7 +111,7 @@ def _bound_statement(
     solver: str,
     known: WholeChunks,
 ) -> str:
-    """Return the statement of what the program proves about all schedules of these chunks."""
+    """Return the statement that the program proves about all schedules of these chunks."""
     size = f"{epochs.count} epochs of {field.machine.us(epochs.tau):,.3f} µs, rounded down"
     proved = 0.0
     if answer.infeasible:
@@ -134,7 +134,7 @@ def _words(us: float, least: float, why: str) -> str:
 
 def placements_of(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
     """The transfers of an answer in ticks, in the order of their epochs, without those that lead
-    nowhere. Inside an epoch what has most behind it goes first."""
+    nowhere. Inside an epoch the chunk with most behind it goes first."""
     kept = _useful(field, chosen)
     hops, jobs = field.hops, field.jobs
     behind = _behind(field, kept)
@@ -192,7 +192,7 @@ class Epochs:
     Attributes:
         field: what is to be moved where.
         tau: ticks of an epoch.
-        limit: a schedule of so many ticks is known; later ones are of no interest.
+        limit: ticks of a known schedule; later ones are of no interest.
         first: the least epoch in which each job can be at each rank, shape (jobs, ranks).
         starts: (job, hop, epoch) that may be part of a quicker schedule.
     """
@@ -223,7 +223,7 @@ class Epochs:
         return -(-self.limit // self.tau)
 
     def duration(self, hop: int) -> int:
-        """Epochs, rounded down, until what starts over a hop has arrived."""
+        """Epochs, rounded down, until a start over a hop has arrived."""
         return int(self.field.hops.arrives[hop]) // self.tau
 
     def model(self, ease: float) -> Any:

@@ -90,7 +90,7 @@ class FlowEngine:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """Sums, sketches of paths, chunks that are cut already, what is too large."""
+        """Sums, sketches of paths, chunks that are cut already, too large problems."""
         collective = problem.collective
         if collective.ranks < 2 or not len(collective.post):
             return "nothing has to move: every rank holds already what it wants"
@@ -267,12 +267,12 @@ def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Obse
 
 
 _ERRORS = (1e-9, 1e-7, 1e-6)
-_GRID = 1 << 24  # denominators of prices that are no simple fractions
+_GRID = 1 << 24  # denominators of prices that are not simple fractions
 
 
 @dataclass(frozen=True, eq=False)
 class PathFlows:
-    """Flows at one message size as packings, and what no schedule of that size beats.
+    """Flows at one message size as packings, and a lower bound on schedules of that size.
 
     ``bound_us`` is a rational in µs, ``certificate`` says why; ``program_us`` is the optimum of
     the linear program in floats, which the rational bound may miss by rounding.

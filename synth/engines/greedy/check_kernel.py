@@ -53,7 +53,7 @@ def replay_block(
     state: tuple[Array, ...],
     chunks: int,
 ) -> tuple[int, int]:
-    """Replay the transfers of a block: (which one is wrong, what is wrong with it) or (-1, 0).
+    """Replay the transfers of a block: (the wrong one, its fault) or (-1, 0).
 
     ``block``: as :class:`~.plan.TransferBlock`. ``links``: source, destination, ticks to arrival.
     ``resources``: those that each link occupies, and for how long. ``state``: when resources are

@@ -54,7 +54,7 @@ def demand_of(collective: Collective) -> ChunkDemand:
 
 
 def refusal(collective: Collective) -> str | None:
-    """Return in words why a collective has no such demand; None if it has one."""
+    """Return in words why a collective lacks such a demand; None if it has one."""
     if collective.combining:
         return f"{collective.name or collective.kind} adds up on the way"
     try:
@@ -66,7 +66,7 @@ def refusal(collective: Collective) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Bits of a demand: what ranks have, and what they have, are promised or do not want.
+    """Bits of a demand: chunks that ranks have, and those they have, are promised or do not want.
 
     ``chunk_of`` names the chunk of each bit: they are shuffled, so that the chunks of a word are a
     sample. ``missing``: how many each rank lacks; ``count``: how many ranks have each bit's chunk.

@@ -34,7 +34,7 @@ PER_TRANSFER = 256
 
 
 STEPS_PER_TRANSFER = 3
-"""Steps of work to plan a transfer: about so many µs."""
+"""Steps of work to plan a transfer, each about 1 µs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def match_grid(
     enough: int = COMPARED,
     block: int = BLOCK,
 ) -> Iterator[TransferBlock]:
-    """Match until all ranks have what they want; ``bits`` are changed. Yields whole steps.
+    """Match until all ranks have all they want; ``bits`` are changed. Yields whole steps.
 
     Raises:
         UserError: a rank cannot be reached.

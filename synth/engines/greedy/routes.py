@@ -123,7 +123,7 @@ def grow_trees(
 def both_ways(machine: HopTable) -> tuple[HopTable, Ints] | None:
     """The machine whose hops hold what they and their way back hold; and every hop's way back.
 
-    None where a hop has no way back.
+    None where a hop lacks a way back.
     """
     pairs: dict[tuple[int, int], list[int]] = {}
     for hop, ends in enumerate(zip(machine.src.tolist(), machine.dst.tolist(), strict=True)):

@@ -5,7 +5,7 @@
 chunk (two of the matcher, two of the judge), and two or three blocks.
 
 The folder that :func:`run` writes holds ``header.json`` and raw little-endian columns:
-``ticks.i8`` and ``counts.i4`` (so many transfers begin at this tick, ascending), ``links.u4`` and
+``ticks.i8`` and ``counts.i4`` (transfers that begin at each tick, ascending), ``links.u4`` and
 ``chunks.u2`` or ``chunks.u4`` (one entry per transfer: over which link of the topology, which
 chunk). The header has ``weft`` = "stream", ``schema``, ``topology`` (as in other files),
 ``pieces`` per rank, ``chunk_bytes`` (a rational, as text), ``unit`` (ticks in a µs), ``transfers``,
@@ -90,7 +90,7 @@ def stream(
 
     Raises:
         UserError: nodes that only forward (a schedule of :class:`.Greedy`
-            has no such limit), nothing to move, or more memory needed than allowed.
+            may have them), nothing to move, or more memory needed than allowed.
     """
     if len(topology.nodes) != topology.ranks:
         raise UserError(

@@ -188,12 +188,12 @@ class Packer:
         trees: trees per root, at most; 0 for no limit.
         height: hops between a root and a leaf (allreduce: up, and again down), at most; 0 for no
             limit.
-        peers: ranks that each rank sends to, and ranks that it hears from, at most; 0 for no limit.
+        peers: ranks that each rank sends to, and receives from, at most; 0 for no limit.
         segments: slices of the message; 0 picks a number that is quick at its size.
         grains: number of grains of the message to which shares are rounded, for runtimes that
             cut it in equal chunks; 0 leaves them exact.
         boxes: trees over boxes times trees inside them; large machines without much symmetry are
-            packed so anyway. What that loses against the bound is told.
+            packed so anyway. The loss against the bound is reported.
     """
 
     name: ClassVar[str] = "packing"
@@ -305,7 +305,7 @@ class _TransferSearch:
         return self.problem.objective is Objective.BANDWIDTH
 
     def outcome(self) -> Outcome:
-        """The points, and what is to be said of them.
+        """The points, and remarks on them.
 
         Raises:
             UserError: grains that are too few.
@@ -421,7 +421,7 @@ class _TransferSearch:
 
     def _trees(self, meter: Meter) -> list[Packing]:
         """Trees of the whole machine, as a sketch allows; of boxes times fabric where those lose
-        little, or are asked for, or the whole is too much."""
+        little, or are requested, or the whole is too much."""
         effort, limits, sketch = self.effort, self.packer, self.problem.sketch
         topology, collective = self.problem.topology, self.problem.collective
         many = (

@@ -169,7 +169,7 @@ NEAR = {
     "halves": ("halves_near", "", False),
     "phases": ("near", "greedy_ranks", False),
 }
-"""Engines that are not asked where the best takes less than a setting times the bound: from a
+"""Engines that do not run where the best takes less than a setting times the bound: from a
 setting of ranks on, and for chunks from one rank to one other only, or for all."""
 
 
@@ -199,7 +199,7 @@ class Portfolio:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """It takes what any of the others takes, directly or through a reduction."""
+        """It takes any problem that another takes, directly or through a reduction."""
         return None
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
@@ -213,7 +213,7 @@ class Portfolio:
     def solve_part(
         self, problem: Problem, budget: Budget, observer: Observer, joined: tuple[str, ...]
     ) -> Outcome:
-        """As :meth:`solve`, for a part of what these joiners (:mod:`.parts`) put together."""
+        """As :meth:`solve`, for a part of a problem that these joiners (:mod:`.parts`) join."""
         race = _Race(
             problem,
             budget,
@@ -226,7 +226,7 @@ class Portfolio:
         return race.outcome()
 
     def _engines_of(self, problem: Problem, joined: tuple[str, ...]) -> list[_DeferredEngine]:
-        if self.engines:  # a wrong one is told before any is asked
+        if self.engines:  # a wrong one is reported before any runs
             named = (ENGINES.make(name) for name in self.engines)
             made = [_DeferredEngine.of(engine) for engine in named if _agrees(engine.availability)]
         else:
@@ -296,7 +296,7 @@ def _plugins() -> Iterator[Engine]:
 
 
 def _agrees(reason: Callable[[], str | None]) -> bool:
-    """Return True if an engine has no reason not to run; one that cannot tell stays out."""
+    """Return True if an engine can run; one whose answer fails stays out."""
     try:
         return reason() is None
     except PluginFault as error:
@@ -367,7 +367,7 @@ class _Race:
         return values[-1] > (1 - self.effort.gain) * values[-1 - least]
 
     def _worth(self, point: Point) -> tuple[Any, ...]:
-        """What the objective asks for of a point, then what tells equal ones apart."""
+        """The objective's value of a point, then values that order equal ones."""
         match self.problem.objective:
             case Objective.TIME:
                 return self._time(point, self.problem.bytes or 1), point.steps
@@ -384,7 +384,7 @@ class _Race:
         return math.nan if frontier else float(min(self._worth(p)[0] for p in self.found))
 
     def _enough(self, steps: int, *, first: bool) -> bool:
-        """Return True if the race is over: asked to, with the best answer, or without budget."""
+        """Return True if the race is over: cancelled, with the best answer, or without budget."""
         if self.meter.stopped():
             return True
         if not self.found or self._met():
@@ -444,7 +444,7 @@ class _Race:
             schedule = arranged(point.schedule, size, self.budget.seed, meter=self.meter)
             self.found.append(_with_finder(replace(point, schedule=schedule), engine))
 
-    # --- what is enough ---------------------------------------------------------------------------
+    # --- stop criteria ----------------------------------------------------------------------------
 
     def _met(self) -> bool:
         match self.problem.objective:
@@ -502,7 +502,7 @@ class _Race:
             self.times[key] = simulate(point.schedule, size).time_us
         return self.times[key]
 
-    # --- what is kept -----------------------------------------------------------------------------
+    # --- kept points ------------------------------------------------------------------------------
 
     def outcome(self) -> Outcome:
         """Return the best points at the sizes of the objective.
@@ -552,7 +552,7 @@ class _Race:
         if kept and others:
             lines.append(f"no better: {', '.join(others)}")
         unasked = self.failures.get("sketched")
-        if self.problem.sketch is not None and unasked is not None:  # who is made for sketches
+        if self.problem.sketch is not None and unasked is not None:  # those made for sketches
             why = unasked.reason if isinstance(unasked, Refusal) else unasked.message
             lines.append(f"sketched did not take part: {why}")
         if self.interrupted:
@@ -602,7 +602,7 @@ class _Race:
 
 @dataclass(frozen=True, slots=True)
 class _IncumbentRecorder(Forwarding):
-    """Passes everything on, and remembers what was found in case the engine is cut short."""
+    """Passes everything on, and remembers results in case the engine is cut short."""
 
     inner: Observer
     engine: Engine
@@ -624,7 +624,7 @@ def _with_finder(point: Point, engine: Engine) -> Point:
 
 
 def _with_gain(outcome: Outcome, problem: Problem) -> Outcome:
-    """The outcome, and what switches that compute bring, which a sketch may forbid."""
+    """The outcome, and the gain of switches that compute, which a sketch may forbid."""
     gain = None if problem.sketch else switch_gain(problem.topology, problem.collective)
     if gain is None or not outcome.points:
         return outcome

@@ -49,7 +49,7 @@ class InPhases:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """Return why there are no phases: the sketch has none, or the machine no equal hosts."""
+        """Return why phases are missing: the sketch has none, or the machine lacks equal hosts."""
         return None if self._phased(problem) else "it has no such phases"
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:

@@ -9,7 +9,7 @@ from ...base.effort import Effort, setting
 
 @dataclass(frozen=True, slots=True)
 class SketchedEffort(Effort):
-    """Limits of the search, and what it looks at."""
+    """Limits of the search."""
 
     sizes: tuple[int, ...] = setting(
         (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30),

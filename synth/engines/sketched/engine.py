@@ -170,7 +170,7 @@ class _ChunkCountSearch:
         return best
 
     def _judge(self, took: float, size: int, point: Point) -> None:
-        """Hold a schedule in a number of chunks that was asked for against all such schedules."""
+        """Compare a schedule of a requested number of chunks with all such schedules."""
         if point.schedule.collective.combining:
             return
         whole = self._whole(point.schedule.collective, size)

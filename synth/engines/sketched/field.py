@@ -224,7 +224,7 @@ def _jobs(
     barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]
     allowed, kind = usable & ~np.array(barred), kind.reshape(-1).astype(np.int64)
     fixed = fixed_sends(collective, sketch, holds, wants, machine)
-    if fixed is not None:  # what holds for one chunk of an orbit holds for all
+    if fixed is not None:  # all chunks of an orbit are alike
         open_for, through = fixed
         mine = np.array([open_for[row][:, moved[g]] for g, row in enumerate(chunks)])
         allowed, kind = allowed[kind] & mine.all(axis=0), np.arange(len(chosen))

@@ -26,7 +26,7 @@ from .search_kernel import (
 from .timeline_kernel import BusyIntervals, all_free
 
 STEPS_PER_JOB = 2
-"""Work to place a chunk, without that for its hops: about so many µs."""
+"""Steps of work to place a chunk, without its hops, each about 1 µs."""
 
 HOPS_PER_STEP = 8
 """Hops that a chunk may take, for a step of work."""
@@ -68,8 +68,8 @@ class PlacementSearch:
         improved: Callable[[Placements], None] | None = None,
     ) -> None:
         """Search from several first answers, from each until nothing is gained in ``patience``
-        turns; until the goal is met, or the work is done. ``improved`` hears of first answers, of
-        what is clearly better than the last one it heard of, and of what each of them becomes.
+        turns; until the goal is met, or the work is done. ``improved`` gets first answers,
+        those clearly better than the last one it got, and what each of them becomes.
 
         Raises:
             UserError: a chunk cannot reach all ranks that want it.
@@ -99,7 +99,7 @@ class PlacementSearch:
     def _tell(
         self, placed: Placements, improved: Callable[[Placements], None] | None, share: float
     ) -> None:
-        """Report what takes less than a share of the time of the last report."""
+        """Report placements that take less than a share of the time of the last report."""
         end = int(placed.end.max())
         if end < share * self.told:
             self.told = end
@@ -135,7 +135,7 @@ class PlacementSearch:
         return Board(self.busy, self.field.hops, self.field.jobs, placed)
 
     def _steps_to_place(self, jobs: int) -> int:
-        """Return the work of putting so many chunks into the gaps: each looks at all hops."""
+        """Return the work of putting ``jobs`` chunks into the gaps: each looks at all hops."""
         sums = bool((self.field.jobs.root >= 0).any())
         at_once = SUM_HOPS_PER_STEP if sums else HOPS_PER_STEP
         return jobs * (STEPS_PER_JOB + self.field.machine.hops // at_once)

@@ -69,7 +69,7 @@ class Placements(NamedTuple):
 
 
 class Board(NamedTuple):
-    """What the search moves on: when resources are occupied, the hops, the jobs, and where they
+    """State of the search: when resources are occupied, the hops, the jobs, and where they
     are placed."""
 
     busy: BusyIntervals
@@ -79,7 +79,7 @@ class Board(NamedTuple):
 
 
 def nothing_placed(jobs: int, ranks: int) -> Placements:
-    """Room for transfers of so many jobs."""
+    """Room for transfers of ``jobs``."""
     length, sums, end, pivot = np.zeros((4, jobs), np.int64)
     hop, start = np.zeros((2, jobs, 2 * ranks), np.int64)
     return Placements(length, sums, hop, start, end, pivot)
@@ -277,7 +277,7 @@ def cost(placed: Placements) -> float:
 
 @compiled
 def improve(board: Board, turns: int, most_out: int, heat: float, seed: int) -> int:
-    """So many turns; ``placed`` ends as the best that was seen. How many turns were kept."""
+    """Make ``turns``; ``placed`` ends as the best one seen. Returns how many turns were kept."""
     busy, hops, jobs, placed = board
     np.random.seed(seed)
     total = len(placed.length)

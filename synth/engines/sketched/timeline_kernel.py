@@ -47,7 +47,7 @@ class BusyIntervals(NamedTuple):
 
 
 def all_free(resources: int, room: int) -> BusyIntervals:
-    """Resources that are free, with room for so many intervals each."""
+    """Resources that are free, with room for ``room`` intervals each."""
     return BusyIntervals(
         *(np.zeros(shape, np.int64) for shape in ((resources, room), (resources, room), resources))
     )

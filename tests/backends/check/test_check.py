@@ -244,7 +244,7 @@ def test_no_cycle_if_and_only_if_execution_never_hangs(
     text: str, merge: int, iterations: int, policy: str
 ) -> None:
     listing = code_of(read_msccl_xml(text))
-    graph = expand(listing, merge=merge, iterations=iterations)
+    graph = expand(listing, MessageShape(iterations, 1, merge))
     hangs = find_cycle(graph) is not None or bool(len(graph.unmet))
     machine = assemble(listing, MessageShape(iterations, 1, merge))
     assert graph.size == len(machine.operations)

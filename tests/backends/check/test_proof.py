@@ -23,6 +23,7 @@ from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
 from weft.backends.formats.msccl.run import run_xml
+from weft.backends.judge.events import MessageShape
 from weft.dsl.base.layers import Successors, layers
 from weft.dsl.nouns.collective import make, one_shot_allreduce
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
@@ -136,7 +137,7 @@ def test_what_hangs_at_some_size_hangs_at_all_larger_ones(text: str) -> None:
         return
     longest = int(listing.count.max(initial=1))
     hangs = [
-        find_cycle(expand(listing, merge=m, iterations=n)) is not None
+        find_cycle(expand(listing, MessageShape(n, 1, m))) is not None
         for m in range(1, longest + 1)
         for n in (1, 10)
     ]

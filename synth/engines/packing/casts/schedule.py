@@ -86,7 +86,7 @@ class TreeWriter:
     casts: list[Cast] = field(default_factory=list)
 
     def write(self, chunk: int, forth: RoutedTree | None, back: RoutedTree | None) -> None:
-        """Write what a chunk needs; a tree that is None has nothing to do."""
+        """Write the casts and transfers of a chunk; a tree that is None has nothing to do."""
         ready: dict[int, int] = defaultdict(int)
         if forth is not None:
             self._gather(chunk, _Below(forth, self.topology.ranks), forth.root, ready)
@@ -156,7 +156,7 @@ class TreeWriter:
 
 @dataclass(eq=False)
 class _Below:
-    """A tree by its vertices: the arcs to what is below each."""
+    """A tree by its vertices: the arcs to those below each."""
 
     tree: RoutedTree
     ranks: int
@@ -198,5 +198,5 @@ def planned(schedule: Schedule, lag: int) -> Schedule:
     casts = schedule.casts
     order, of_casts = ((x * lag).astype(np.int32) for x in (schedule.step, casts.step))
     for column in (order, of_casts):
-        column.setflags(write=False)  # what follows from the schedule is kept
+        column.setflags(write=False)  # results of the schedule are kept
     return replace(schedule, priority=order, casts=replace(casts, priority=of_casts), stride=2)

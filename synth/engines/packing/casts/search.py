@@ -8,8 +8,8 @@ several numbers of slices and orders by simulation. Allgather and reduce_scatter
 Packings of transfers on a machine whose switches compute, as if they only forwarded.
 
 Their search then knows the bound that transfers can meet, and ends there: it is the search of the
-machine without capabilities, to the last step. What it finds is told of the machine itself, with
-the bound of all schedules.
+machine without capabilities, to the last step. Its results are reported for the machine itself,
+with the bound of all schedules.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ LAGS = (None, 0, 1, 2, 3)
 
 @dataclass(frozen=True, eq=False)
 class _CastSchedule:
-    """A schedule in one slice and no order, with its rate in µs per byte and what it is."""
+    """A schedule in one slice and no order, with its rate in µs per byte and its description."""
 
     schedule: Schedule
     rate: Fraction
@@ -265,21 +265,21 @@ WORDS = "where switches only forward: "
 
 @dataclass(frozen=True, slots=True)
 class OnMachine:
-    """An observer of the search without capabilities, which tells another one what it finds."""
+    """An observer of the search without capabilities, which reports its results to another one."""
 
     problem: Problem
     observer: Observer
 
     def stage(self, name: str) -> None:
-        """Tell it."""
+        """Pass it on."""
         self.observer.stage(name)
 
     def incumbent(self, point: Point) -> None:
-        """Tell it, as a schedule of the machine itself."""
+        """Pass it on, as a schedule of the machine itself."""
         self.observer.incumbent(on_machine(self.problem, point))
 
     def cancelled(self) -> bool:
-        """Return what it says."""
+        """Return the answer of the other observer."""
         return self.observer.cancelled()
 
 

@@ -421,7 +421,7 @@ class _DirectionHops:
         )
 
     def lay(self, whole: Ints) -> None:
-        """Put what enters each rank side by side, in the order of the shares."""
+        """Put the data that enters each rank side by side, in the order of the shares."""
         shares, hosts = self.at.shape
         key = self.at.T.ravel()  # no two hosts share a rank
         size = np.tile(whole, hosts)
@@ -487,7 +487,7 @@ def pack_hosts(
 ) -> Packing | None:
     """A packing of a plain collective from trees over hosts and trees inside hosts.
 
-    None where the machine has no hosts, one of them does not hang together, or the collective is
+    None where the machine lacks hosts, one of them does not hang together, or the collective is
     of a kind that trees do not serve. Once ``meter`` is over every search
     makes a few passes only; None: 30 units of effort.
 

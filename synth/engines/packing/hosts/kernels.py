@@ -248,7 +248,7 @@ def route_all(
 
     Tree t grows from group ``roots[0, t]``. ``room`` is what a resource may carry, ``base`` what it
     carries anyway. ``level`` is what a hop costs in mean prices; only groups nearer than
-    ``relay`` hops send on. With ``free`` > 0 trees 2p and 2p + 1 are a pair that tries so many
+    ``relay`` hops send on. With ``free`` > 0 trees 2p and 2p + 1 are a pair that tries ``free``
     other roots in every pass and moves to the best.
 
     Fills ``roots`` (passes, trees), ``order`` (passes, trees, groups - 1) and ``links`` (passes,

@@ -109,7 +109,7 @@ class TreeDemand:
         weights: what each tree loads a resource with.
         room, base: what a resource may carry, and what it carries anyway.
         waves: in how many turns groups join each tree; empty: at once.
-        free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
+        free: trees 2p and 2p + 1 choose their common root; number of candidates in every pass.
     """
 
     task: HostTask
@@ -162,8 +162,8 @@ class RoutedTrees:
 
 
 def search(wanted: TreeDemand, *, relay: int, level: float, passes: int = 0) -> RoutedTrees | None:
-    """The best of so many passes of re-routing (0: as the effort says); None: a group is out of
-    reach."""
+    """The best of some passes of re-routing (0: as many as the effort says); None: a group is
+    out of reach."""
     from .kernels import TreeJobs, route_all
 
     meter, effort = wanted.task.meter, wanted.task.effort
@@ -172,7 +172,7 @@ def search(wanted: TreeDemand, *, relay: int, level: float, passes: int = 0) -> 
     order = np.full((passes, trees, hops), -1, np.int32)
     links = np.full((passes, trees, hops, width), -1, np.int32)
     roots = np.tile(wanted.roots, (passes, 1))
-    # Resources that have no price take no part in the mean one, which a level costs.
+    # Resources without a price take no part in the mean one, which a level costs.
     level *= len(wanted.room) / max(1, int((wanted.room < 1e200).sum()))
     waves = wanted.waves if len(wanted.waves) else np.ones(trees, np.int64)
     looks = len(wanted.graphs[0].link_src) + wanted.groups**2
@@ -303,7 +303,7 @@ class Inside:
 def solve_inside(
     task: HostTask, enters: dict[bool, Floats], base: Floats
 ) -> tuple[dict[bool, Inside], float]:
-    """Trees for what enters each rank (per direction: turned or not), and the worst congestion.
+    """Trees for the data that enters each rank (each direction), and the worst congestion.
 
     ``base`` is what the fabric's trees load each resource with.
     """

@@ -10,7 +10,7 @@ switch, every rank then sends to its k-th successor at the same time, and no por
 Orders of sums from runs of the reverse: what arrives last there starts first here.
 
 Sums meet where copies part. List scheduling starts whatever is ready, and of sums that is the
-wrong half: those that nobody waits for delay those that many wait for. Run backwards the sums are
+wrong half: those without waiters delay those that many wait for. Run backwards the sums are
 copies, which list scheduling orders well; its run, mirrored, is a run of the sums. On 64 hosts of
 MI250 the sums of trees at the bound took 17 % more than it in the best order of any rule, and 1 %
 in this one. An allreduce is put together from such sums, then the copies.
@@ -67,7 +67,7 @@ class Urgency:
 
     @staticmethod
     def of(quotient: PlanQuotient, message_bytes: int, segments: int) -> Urgency:
-        """For messages of M bytes in so many slices."""
+        """For messages of M bytes in ``segments`` slices."""
         hops = quotient.plan.hops
         first = np.searchsorted(hops.tree, hops.tree)
         return Urgency(
@@ -99,7 +99,7 @@ class KeyRule:
     by_slice: bool = True
 
     def __call__(self, u: Urgency) -> TransferOrder:
-        """The order for so many slices."""
+        """The order for ``u.slices`` slices."""
         keys = [-getattr(u, k[1:]) if k[0] == "-" else getattr(u, k) for k in self.keys]
         return TransferOrder(self.name, _positions(*keys), len(u.tail) if self.by_slice else 0)
 
@@ -194,7 +194,7 @@ class Mirrored:
         return len(RUNS)
 
     def __call__(self, u: Urgency) -> TransferOrder:
-        """The order for so many slices."""
+        """The order for ``u.slices`` slices."""
         reduce = self.quotient.plan.hops.reduce
         last = self.quotient.lasts(self.message_bytes, u.slices)
         starts = np.empty((u.slices, len(reduce)), np.int64)

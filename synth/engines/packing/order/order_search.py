@@ -77,7 +77,7 @@ class OrderLimits:
     """Limits of one search for orders.
 
     Attributes:
-        meter: counts the runs, and ends the search; one that asks for nothing runs all.
+        meter: counts the runs, and ends the search; one without a limit runs all.
         segments: number of slices; 0 tries several.
         seed: seed of the restarts.
         effort: limits of its work.
@@ -129,7 +129,7 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
     """Return the best plan of all packings for a message. At least one run is made.
 
     All packings get two rules before one gets the others: trees of the same rate order differently
-    well, which nothing but a run tells.
+    well, which only a run shows.
     """
     searches = _first_runs(quotients, message_bytes, trial)
     if not searches:
@@ -150,7 +150,7 @@ def _best(searches: Sequence[_OrderSearch]) -> Planned:
 
 def _rise(searches: Sequence[_OrderSearch], trial: OrderLimits) -> None:
     """Try more slices while that helps, on all packings before still more on one: high trees want
-    slices, and only then show what they are worth."""
+    slices, and only then show their worth."""
     while rising := [one for one in searches if one.rises]:
         for search in sorted(rising, key=lambda one: one.least.price):
             if trial.over():

@@ -135,8 +135,8 @@ class PackingPlan:
 
     @staticmethod
     def of(packing: Packing, grains: int = 0) -> PackingPlan:
-        """The plan of a packing whose shares make up every chunk; with ``grains``, rounded to so
-        many of the message.
+        """The plan of a packing whose shares make up every chunk; with ``grains``, rounded to that
+        many grains of the message.
 
         Raises:
             UserError: the shares do not make up every chunk.
@@ -337,7 +337,7 @@ class PlanQuotient:
         return float(ready.max(initial=0.0))
 
     def slice_us(self, message_bytes: int, segments: int) -> float:
-        """µs per tick, where the message is sent in so many slices."""
+        """µs per tick, where the message is sent in ``segments`` slices."""
         return float(self.tick * message_bytes / segments)
 
     def lasts(self, message_bytes: int, segments: int) -> Ints:
@@ -382,11 +382,11 @@ class PlanQuotient:
 
 
 Held = tuple[Ints, Ints, Ints, Ints, Ints, int]
-"""What hops hold: the columns of :class:`SliceWork` from ``first_resource`` on."""
+"""Resources that hops hold: the columns of :class:`SliceWork` from ``first_resource`` on."""
 
 
 def work_of(reads: Ints, writes: Ints, held: Held) -> SliceWork:
-    """Hops that read and write places, which are told by any numbers and numbered here."""
+    """Hops that read and write places, which have any distinct numbers and are numbered here."""
     known, number = np.unique(np.concatenate([reads, writes]), return_inverse=True)
     source, target = number[: len(reads)], number[len(reads) :]
     readers = np.argsort(source, kind="stable")

@@ -143,7 +143,7 @@ def makespan(
 ) -> int:
     """Return the ticks until all slices of all hops have arrived; FOREVER beyond ``limit``.
 
-    Whoever has the least priority + slice · stride goes first, among those all of whose resources
+    The job of least priority + slice · stride goes first, among those all of whose resources
     are free; ties go by slice, then by hop. ``starts``: if not empty, is given the ticks at which
     each job starts; ``looks``: the number of times that a job was looked at.
     """

@@ -91,7 +91,7 @@ def _representatives(collective: Collective, images: Ints32) -> list[int]:
 
 
 def _tree(collective: Collective, chunk: int, ways: _LoadedRoutes) -> PackedTree:
-    """The quickest tree of a chunk: from who has it to who wants it, or the sums turned round."""
+    """Lowest-latency tree of one chunk (reversed for reductions)."""
     pre, post = collective.pre, collective.post
     holders = pre.ranks[pre.chunks == chunk].tolist()
     wanted = post.ranks[post.chunks == chunk].tolist()
@@ -149,7 +149,7 @@ class _LoadedRoutes:
         bandwidth = np.array([float(x.bandwidth) for x in topology.links])
         self._alpha = [float(x.latency) for x in topology.links]
         mean = sum(self._alpha) / max(1, len(self._alpha)) or 1.0
-        # What one more use costs on a link: the less, the wider it is and the more stand for it.
+        # The cost of one more use of a link: the less, the wider it is and the more stand for it.
         each = _BALANCE * mean * bandwidth.mean() / bandwidth / np.maximum(1, size)
         self._each = each.tolist()
         self._price = [0.0] * len(self._orbit)
@@ -179,7 +179,7 @@ class _LoadedRoutes:
     def centre(self) -> int:
         """Return the rank of least eccentricity, distances counted both ways.
 
-        Asked before any tree is grown, so that images of a rank are as far from all as it is.
+        Called before any tree is built, so that images of a rank are as far from all as it is.
         """
 
         def radius(rank: int) -> float:

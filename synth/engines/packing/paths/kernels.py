@@ -209,8 +209,8 @@ def reroute(
 ) -> int:
     """Run one round of rip-up and re-route, in place; return its work (:func:`search_steps`).
 
-    Paths over no overloaded resource stay, unless ``every``. A resource has ``room`` for so many
-    uses; ``past`` remembers how overloaded it was in earlier rounds (McMurchie and Ebeling,
+    Paths over no overloaded resource stay, unless ``every``. ``room``: allowed uses of a resource;
+    ``past`` remembers how overloaded it was in earlier rounds (McMurchie and Ebeling,
     "PathFinder", FPGA 1995: negotiated congestion).
     """
     resource_start, resources = net[3], net[4]
@@ -308,7 +308,7 @@ def settle(
 
 
 def search_steps(looked: int) -> int:
-    """Return the work of searches that looked at so many links and nodes, in steps: a link with its
+    """Return the steps of work for ``looked`` links and nodes in searches: a link with its
     resources and its share of the heap takes some 30 ns."""
     return 1 + looked // 32
 

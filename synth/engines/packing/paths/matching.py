@@ -32,7 +32,7 @@ Way = tuple[int, ...]
 def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT) -> Packing | None:
     """The same messages without relays, in rounds: its trees are listed round by round.
 
-    None where ranks have no ways through switches alone, there are too many messages, or such ways
+    None where ranks lack ways through switches alone, messages are too many, or such ways
     load some resource by a tenth more than the packing does.
     """
     table = _MessageRoutes.of(packing, effort) if packing.us_per_byte else None
@@ -74,7 +74,7 @@ class _MessageRoutes:
 
     @staticmethod
     def of(packing: Packing, effort: PathEffort) -> _MessageRoutes | None:
-        """None where some pair has no direct way, or there are too many messages."""
+        """None where some pair lacks a direct way, or messages are too many."""
         pairs = pairs_of(packing.collective)
         if not 0 < len(pairs.chunks) <= effort.most_messages:
             return None
@@ -142,7 +142,7 @@ def _fewest_conflicts(
     """
     longest = max(table.hold)
     rate = packing.us_per_byte
-    # What rounding the time up to a whole number of rounds costs.
+    # The cost of rounding the time up to a whole number of rounds.
     loss = {p: -(-rate * p // longest) * longest / p / rate for p in effort.pieces}
     pieces = next((p for p in effort.pieces if loss[p] <= effort.rounded), None)
     if pieces is None:

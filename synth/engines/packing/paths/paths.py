@@ -43,7 +43,7 @@ from .route import (
     rounded,
 )
 
-_GRID, _FINEST = 1 << 24, 1 << 29  # denominators of prices that are no simple fractions
+_GRID, _FINEST = 1 << 24, 1 << 29  # denominators of prices that are not simple fractions
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +211,7 @@ def _nearly(task: _PathTask, whole: Routing, target: Fraction) -> Routing | None
 
 
 def _split_crowded(task: _PathTask, whole: Routing, target: Fraction, most: int) -> Split | None:
-    """Keep whole paths on uncrowded resources, split at most so many others; the split set
+    """Keep whole paths on uncrowded resources, split at most ``most`` others; the split set
     grows."""
     job, net, tried = task.job, task.job.net, 0
     for free in _free_pairs(task, whole, target, most):

@@ -86,7 +86,7 @@ def _all_cheapest(job: PathJob, toll: Floats) -> tuple[Ints32, Ints, float]:
 
 
 def load_of(net: PathNet, links: Ints32, length: Ints, count: Ints) -> Floats:
-    """Return the uses of the resources by paths that carry so many chunks each."""
+    """Return the uses of the resources by paths that carry ``count`` chunks each."""
     column, at = entries(links, np.maximum(length, 0))
     uses = np.bincount(at, count[column].astype(float), len(net.tail))
     resource_start, resources = net.graph[3], net.graph[4]
@@ -241,7 +241,7 @@ class Routing:
         return Split(self.pair, self.links, self.length, weight)
 
     def in_parts(self, parts: int) -> Routing:
-        """The same paths, each in so many equal parts."""
+        """The same paths, each in ``parts`` equal parts."""
         return Routing(
             self.parts * parts,
             np.repeat(self.pair, parts),

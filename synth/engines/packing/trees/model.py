@@ -115,7 +115,7 @@ class Packing:
         topology, collective: the machine and the plain collective (``factor`` 1).
         trees: the templates. The weights of the images of all templates of one chunk sum to 1.
         images: a group of automorphisms as images of all nodes, shape (elements, nodes), the
-            identity first; no other element fixes a rank. One row where there is no symmetry.
+            identity first; no other element fixes a rank. One row without symmetry.
         link_images: the same for links, shape (elements, links).
         us_per_byte: µs per byte of M that the busiest resource is occupied: the rate, exactly.
         bound: a proved lower bound on that, for any schedule or (see ``certificate``) any packing.

@@ -115,7 +115,7 @@ def largest_remainder(parts: list[Fraction], units: int) -> list[int]:
 
 
 MOST = 1024
-"""Grains of a message that MSCCL's runtime can tell apart."""
+"""Grains of a message that MSCCL's runtime can distinguish."""
 
 _LOOKED_AT = 8
 
@@ -126,7 +126,7 @@ others: runtimes run a file for messages that divide into its chunks, and most a
 
 
 def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction]:
-    """The schedule with at most so many grains in the message, and how much busier its busiest
+    """The schedule with at most ``grains`` in the message, and how much busier its busiest
     resource is (0: not at all; 1/50: by 2 %). Pieces of which nothing is left are dropped.
 
     Raises:
@@ -166,7 +166,7 @@ def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction
 
 
 def halved(schedule: Schedule, grains: int, most: Fraction) -> Schedule | None:
-    """The schedule on the coarsest grid of a power of two of grains a chunk, at most so many in
+    """The schedule on the coarsest grid of a power of two of grains a chunk, at most ``grains`` in
     the message, that loads the busiest resource for ``most`` µs a byte; None: none does."""
     return next((found for load, found in _powers(schedule, grains) if load <= most), None)
 
@@ -198,7 +198,7 @@ def _pieces(collective: Collective) -> list[Ints]:
 
 
 def _grids(collective: Collective, most: int) -> Iterator[list[Ints]]:
-    """Pieces of each plain chunk on some grids of at most so many grains a chunk, the one first
+    """Pieces of each plain chunk on some grids of at most ``most`` grains a chunk, the one first
     that makes no piece much larger than its share; the same shares come once."""
     known: dict[bytes, int] = {}
     pieces = _pieces(collective)

@@ -58,7 +58,7 @@ class Batch:
 
     @staticmethod
     def empty(machine: TreeMachine, trees: int, resources: int) -> Batch:
-        """Room for so many trees."""
+        """Room for ``trees`` trees."""
         n, width = machine.net.ranks, machine.net.width
         return Batch(
             np.full((trees, n), -1),
@@ -194,7 +194,7 @@ class Master:
         Without a ``meter`` the work is counted and not limited.
 
         Raises:
-            NothingFound: the solver gave up, or a family has no tree.
+            NothingFound: the solver gave up, or a family lacks a tree.
         """
         meter = meter or Meter(sys.maxsize, self.meter.stopped, self.meter)
         found = self._program(columns).least(method="highs-ds", meter=meter)
@@ -283,7 +283,7 @@ class TreeSearch:
         return int(len(net.sources) * len(net.out_start) + net.ranks**2 + len(net.arc_head))
 
     def spend(self, trees: int) -> None:
-        """Count the growing of so many trees."""
+        """Count the work of growing trees."""
         each = STEPS_PER_TREE * LOOKS_PER_STEP + self.steps_per_tree
         self.meter.spend(trees * each // LOOKS_PER_STEP)
 
@@ -468,7 +468,7 @@ def natural_copies(search: TreeSearch, weights: Weights) -> int:
 
 
 def least_congestion(search: TreeSearch, weights: Weights, copies: int) -> float:
-    """Lower bound on the congestion of so many equal trees per root.
+    """Lower bound on the congestion of ``copies`` equal trees per root.
 
     A resource carries whole trees. At the prices of the program every packing needs the room that
     they give to one of congestion 1, so the congestion is at least that at which the whole trees
@@ -487,7 +487,7 @@ def least_congestion(search: TreeSearch, weights: Weights, copies: int) -> float
 
 
 def increments(search: TreeSearch, copies: int) -> Floats:
-    """The part of each resource that one of so many equal trees per root takes up."""
+    """The part of each resource that one of ``copies`` equal trees per root takes up."""
     task = search.task
     half = len(task.orbits.representatives)
     return task.increments * float(Fraction(1, copies * (half if task.joint else 1)))
@@ -495,7 +495,7 @@ def increments(search: TreeSearch, copies: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Equal:
-    """Trees of one weight, so many for every root and direction."""
+    """Trees of one weight, equally many for every root and direction."""
 
     columns: Columns
     weight: Fraction

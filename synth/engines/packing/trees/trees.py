@@ -116,7 +116,7 @@ def tree_of(
 
 
 def mirrored(packing: Packing, collective: Collective) -> Packing | None:
-    """The packing of an allreduce with equal shares for all roots; None if a link has no opposite.
+    """The packing of an allreduce, shares of all roots equal; None if a link lacks an opposite.
 
     ``packing``: of the allgather of the same ranks, under the symmetries of the machine.
     """
@@ -317,7 +317,7 @@ def _alternatives(
 
 
 def _equal(search: TreeSearch, copies: int, limit: int, least: float) -> Iterator[Equal]:
-    """So many equal trees per root, where the machine is small enough to try; higher ones as well
+    """``copies`` equal trees per root, if the machine is small enough to try; higher ones as well
     while their congestion is above the least possible."""
     if rounds_of(search, copies) < search.effort.least_rounds:
         return
@@ -330,7 +330,7 @@ def _equal(search: TreeSearch, copies: int, limit: int, least: float) -> Iterato
 
 
 def _without_symmetry(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
-    """So many equal trees per root, each of its own shape: links that carry whole trees need it.
+    """``copies`` equal trees per root, each of its own shape, for links that carry whole trees.
 
     On two boxes of MI250 a NIC carries two trees or one; a symmetry would make all NICs alike.
     """
@@ -379,7 +379,7 @@ def _undominated(packings: list[Packing]) -> list[Packing]:
 # --- a bound from the prices of the master program ------------------------------------------------
 
 PRICE_GRID = 1 << 24
-"""Prices that are no small fractions are rounded to multiples of one over this."""
+"""Prices that are not small fractions are rounded to multiples of one over this."""
 
 
 def with_proven_bound(task: TreeTask, found: WeightedTrees) -> TreeTask:
