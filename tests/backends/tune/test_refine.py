@@ -11,7 +11,7 @@ import patterns
 import pytest
 
 from weft.backends.tune.effort import EFFORT
-from weft.backends.tune.refine import refined
+from weft.backends.tune.race import refined
 from weft.backends.tune.timing import RaceEntry, Runner, Track, spaced
 from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange

@@ -13,8 +13,7 @@ import pytest
 from toy_packages import install
 
 from weft.dsl.base import installed
-from weft.dsl.base.installed import mentioned, points_of
-from weft.dsl.base.registry import Registry
+from weft.dsl.base.registry import Registry, mentioned, points_of
 
 
 @pytest.fixture(autouse=True)

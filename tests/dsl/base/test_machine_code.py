@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from weft.dsl.base import machine_code
-from weft.dsl.base.file_lock import FileLock
-from weft.dsl.base.machine_code import COMPILING, UNSAFE, MachineCode
+from weft.dsl.base.machine_code import COMPILING, UNSAFE, FileLock, MachineCode
 
 LOOPS = """
 from weft.dsl.base.jit import compiled
@@ -220,7 +219,7 @@ def test_who_dies_while_it_compiles_holds_up_nobody(
 ) -> None:
     made.unlink()
     (program / "main.py").write_text(
-        "import os\nfrom pathlib import Path\nfrom weft.dsl.base.file_lock import FileLock\n"
+        "import os\nfrom pathlib import Path\nfrom weft.dsl.base.machine_code import FileLock\n"
         f"assert FileLock(Path({str(made.with_suffix('.lock'))!r})).take(1)\n"
         "os.kill(os.getpid(), 9)\n"
     )

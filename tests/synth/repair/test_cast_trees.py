@@ -23,8 +23,7 @@ from weft.synth.engines.classic.place import Site
 from weft.synth.engines.packing.casts.schedule import lifted, planned, schedule_of
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
-from weft.synth.repair.cast_trees import repair_casts, root_of
-from weft.synth.repair.mend import repairs
+from weft.synth.repair.mend import repair_casts, repairs, root_of
 from weft.synth.steiner.packing import cast_packing
 
 

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.backends.formats.p2p.compile import compile_script
-from weft.backends.formats.p2p.emit import emit
+from weft.backends.formats.p2p.emit import code_of, emit, fit
 from weft.backends.formats.p2p.model import Script
 from weft.backends.formats.p2p.read import read_script
-from weft.backends.formats.p2p.regular import code_of, fit
 from weft.backends.formats.p2p.text import write
 from weft.dsl.base.errors import BadFile
 from weft.synth.engines.classic.text import named_algorithm

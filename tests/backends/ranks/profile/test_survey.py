@@ -15,11 +15,16 @@ from virtual_wire import Machine, VirtualHub, VirtualWire, flat
 from weft.backends.cli import main
 from weft.backends.formats.p2p.embedded.nccl import on_comm
 from weft.backends.ranks.profile.calls import WireCaller, call_times
-from weft.backends.ranks.profile.machine import CallNumbers, call_numbers, topology_of
 from weft.backends.ranks.profile.model import CallPath, CallStep, CallTime, Findings, ProbeLimits
 from weft.backends.ranks.profile.noise import classes
 from weft.backends.ranks.profile.probe import Probe
-from weft.backends.ranks.profile.ranks import NcclCaller, probe_of
+from weft.backends.ranks.profile.ranks import (
+    CallNumbers,
+    NcclCaller,
+    call_numbers,
+    probe_of,
+    topology_of,
+)
 from weft.backends.ranks.profile.survey import survey
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import Topology
