@@ -123,14 +123,14 @@ def events(plan: ExecutionPlan, units: int) -> list[list[list[PlanEvent]]]:
     }
     return [
         [
-            list(_Block(plan, units, ends, rank, number).events())
+            list(_PlanBlock(plan, units, ends, rank, number).events())
             for number in range(len(gpu.blocks))
         ]
         for rank, gpu in enumerate(plan.gpus)
     ]
 
 
-class _Block:
+class _PlanBlock:
     """Goes through one block."""
 
     def __init__(

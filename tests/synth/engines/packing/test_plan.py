@@ -87,9 +87,9 @@ def test_images_are_what_the_group_says(name: str, kind: str) -> None:
     found = sorted(
         (_plain(columns.collective, t.chunk), t.src, t.dst, t.route, t.reduce) for t in columns
     )
-    group = declared_group(machine)
+    images, link_images = declared_group(machine)
     expected = []
-    for node, link in zip(group.images.tolist(), group.link_images.tolist(), strict=True):
+    for node, link in zip(images.tolist(), link_images.tolist(), strict=True):
         for tree in packing.trees:
             for i in range(len(tree)):
                 route = tree.route_links[tree.route_start[i] : tree.route_start[i + 1]]
