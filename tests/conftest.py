@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-from examples import THOROUGH
+from examples import SHARE, THOROUGH
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 # No deadline: a loaded machine is not a bug. Derandomized: a red run must be red again. The same
 # examples are tried in every run; `make sweep` tries ten times as many.
-settings.register_profile("weft", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("weft", deadline=None, derandomize=True, max_examples=50 // SHARE)
 settings.register_profile("thorough", settings.get_profile("weft"), max_examples=THOROUGH)
 settings.load_profile("weft")
 # Random examples are of their test alone. Hypothesis mixes in constants of every module that has

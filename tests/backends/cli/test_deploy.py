@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -300,7 +301,7 @@ HOSTILE = st.text(st.sampled_from(ODD), min_size=1, max_size=20)
 PLACES = st.text(st.sampled_from([c for c in ODD if c.isprintable()]), min_size=1, max_size=20)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(HOSTILE, HOSTILE, HOSTILE, HOSTILE, PLACES, st.sampled_from(["msccl", "rccl", "mscclpp"]))
 def test_texts_of_files_stay_words_in_scripts(
     file: str, machine: str, collective: str, host: str, place: str, runtime: str

@@ -223,7 +223,7 @@ def test_more_chains_than_channels_are_refused() -> None:
 # --- what is critical -------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(2, 6), st.integers(1, 5), st.integers(0, 10**6))
 def test_earliest_and_urgency_are_longest_paths(ranks: int, chunks: int, seed: int) -> None:
     m = Lower().apply(patterns.random_allreduce(ranks, chunks, seed), MSCCL).messages

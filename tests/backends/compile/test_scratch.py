@@ -154,7 +154,7 @@ def test_random_schedules_stay_right_in_less_memory(data: st.DataObject) -> None
     prove(shared, target)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     order=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True).flatmap(
         lambda used: st.permutations(used * 2)

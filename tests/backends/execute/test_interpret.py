@@ -339,7 +339,7 @@ def test_a_program_runs_like_a_file() -> None:
     assert not run_program(two(1), interleavings=12).ok
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(networks(), st.integers(1, 2), st.sampled_from([1, 2, 71]))
 def test_orders_of_one_trace_give_one_memory(text: str, iterations: int, merge: int) -> None:
     """And there is one trace where the memory never differs by itself: races make more."""

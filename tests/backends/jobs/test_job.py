@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,7 +117,7 @@ def test_errors_survive_the_way() -> None:
     assert unpack(strange).render() == "error: who\n\nhint: ask"
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.text() | st.integers(), max_size=9), st.integers(1, 9))
 def test_frames_come_together_from_any_parts(values: list[object], size: int) -> None:
     into, out = os.pipe()

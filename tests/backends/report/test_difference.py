@@ -47,7 +47,7 @@ def test_a_schedule_differs_from_every_other_and_not_from_itself(s: Schedule, se
     assert differences(mine, schedule_sheets(replace(s, segments=s.segments + 1)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(topologies(), st.integers(0, 2**16))
 def test_a_topology_differs_where_a_link_or_resource_does(t: Topology, seed: int) -> None:
     mine = topology_sheets(t)

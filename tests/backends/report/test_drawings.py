@@ -74,7 +74,7 @@ def test_any_machine_has_its_drawings(t: Topology, name: str) -> None:
         assert drawn == drawing(t.name, [machine_piece(t, use)])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(planned_schedules(), st.sampled_from([1000, 1 << 20]))
 def test_every_hold_is_a_bar_of_the_chart(s, size) -> None:
     run = timeline(s, size)

@@ -91,7 +91,7 @@ def test_arrows_lead_from_an_arrival_to_a_later_send_of_the_chunk_there(s, size)
         assert before["ts"] + before["dur"] <= after["ts"] + NS
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(schedules(max_ranks=4), st.sampled_from([1000, 1 << 20]))
 def test_counters_rise_and_fall_back_to_nothing(s, size) -> None:
     counters: dict[tuple, list[float]] = {}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 
 import numpy as np
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.dsl.base.layers import EdgeLevels, WaitClocks, depths
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 10**6), reach=st.sampled_from([2, 5, 200]))
 def test_depths_are_longest_paths(seed: int, reach: int) -> None:
     """Against the recurrence, in long thin graphs (walked one by one) and broad ones."""
@@ -40,7 +41,7 @@ def test_depths_are_longest_paths(seed: int, reach: int) -> None:
         assert {v for v in range(nodes) if circle[names[v]] < 0} == reached
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_wait_clocks_are_what_a_walk_finds(seed: int) -> None:
     """Blocks of two ranks; each item knows what its block, and those it waits for, know."""

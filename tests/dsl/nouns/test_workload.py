@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,7 +100,7 @@ def test_an_axis_stands_for_its_groups() -> None:
     assert found.classes == {"sum": (0, 1, 2), "grad": (3, 4), "all": (5,)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
 def test_groups_of_axes_are_a_partition_that_meets_the_others_once(
     sizes: list[int], data: st.DataObject

@@ -205,7 +205,7 @@ def test_custom_collectives_have_valid_certificates(topology, data):
     check(topology, collective, bounds(topology, collective))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 10**6))
 def test_a_quotient_has_the_same_optimum(seed):
     """A circulant covering program shrinks; its certified optimum does not change."""

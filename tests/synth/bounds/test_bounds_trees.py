@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from bound_checks import rows_of
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import gpu_routes, topologies
@@ -20,7 +21,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds, tree_prices
 from weft.synth.prices.arborescence import tree_costs
 
-QUICK = settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+QUICK = settings(max_examples=examples(60), suppress_health_check=list(HealthCheck), deadline=None)
 
 
 def cheapest_tree(cost: list[list[int | None]], root: int) -> int | None:

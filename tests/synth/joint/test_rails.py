@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ def demand(seed, ranks=16):
     return matrix
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 1 << 20), st.sampled_from([1, 7, 1000]))
 def test_pieces_are_the_matrix_and_rails_are_even(seed, unit):
     planner = rail_planner(PAIR)

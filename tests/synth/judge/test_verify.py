@@ -122,7 +122,7 @@ def test_mutants_are_judged_as_the_oracle_judges(s: Schedule, seed: int) -> None
 
 
 @given(schedules(max_ranks=4), st.integers(1, 30))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_blocks_of_chunks_change_nothing(s: Schedule, size: int) -> None:
     broken = rebuilt(s, list(s)[1:]) if len(s) else s
     expected = verify(s), verify(broken).ok

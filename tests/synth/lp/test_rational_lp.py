@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
@@ -100,7 +101,7 @@ def test_common_denominator_finds_the_fractions(values):
     assert all((v * denominator).denominator == 1 for v in values)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 7), st.integers(2, 7), st.booleans())
 def test_random_programs_are_bounded_truly(seed, rows, columns, bounded):
     """Covering programs: the bound never exceeds the float optimum, and nearly meets it."""

@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import product
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_steps import compute, file, load
@@ -78,7 +79,7 @@ def ticks(resource: str, busy: int, period: int) -> list[Use]:
     ]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=2, max_size=3))
 def test_no_shifts_are_better(sizes: list[tuple[int, int]]) -> None:
     periods = [6 if at else 4 for at in range(len(sizes))]

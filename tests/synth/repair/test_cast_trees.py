@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from casts import FREE, able_machines, racks, star, up_and_down
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -104,7 +105,7 @@ def test_a_gpu_leaves_the_group(ranks: int, ps: str, casts: bool | None) -> None
     assert casts is None or bool(len(made.casts)) == casts
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck), deadline=None)
 @given(able_machines(), st.data())
 def test_mended_schedules_are_right(whole: Topology, data: st.DataObject) -> None:
     found = cast_packing(whole)

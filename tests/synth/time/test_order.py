@@ -91,7 +91,7 @@ def test_urgency_of_a_chain() -> None:
 # --- arranged -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(schedules(max_ranks=4), sizes, st.integers(0, 3))
 def test_an_arranged_schedule_is_the_same_and_no_slower(
     schedule: Schedule, size: int, seed: int

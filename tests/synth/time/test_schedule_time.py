@@ -448,7 +448,7 @@ def test_synchronous_steps_cost_what_sccl_says(s: Schedule, size: int) -> None:
 
 
 @given(schedules(), st.integers(0, 2**16), st.integers(1, 10**6))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_order_matters_only_inside_a_step(s: Schedule, seed: int, size: int) -> None:
     """Steps in any order give the same schedule, and that the same times."""
     groups = defaultdict(list)
@@ -463,7 +463,7 @@ def test_order_matters_only_inside_a_step(s: Schedule, seed: int, size: int) -> 
 
 
 @given(schedules(), st.integers(1, 10**6))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_coarse_unit_changes_next_to_nothing(s: Schedule, size: int) -> None:
     exact = simulate(s, size, CostModel(barrier=True)).time_us
     with pytest.MonkeyPatch.context() as patch:
@@ -617,7 +617,7 @@ def test_prepared_once_timed_with_other_slices_and_orders(
 
 
 @given(planned_schedules())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_listing_the_places_that_occur_numbers_them_alike(s: Schedule) -> None:
     some = data_waits(s)
     with pytest.MonkeyPatch.context() as patch:

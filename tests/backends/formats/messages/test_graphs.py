@@ -60,7 +60,7 @@ def test_random_schedules_are_proved_and_run(schedule: Schedule) -> None:
     assert all(node.bytes >= 1 for _, _, node in made.nodes())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
 def test_random_algorithms_are_proved_and_run(seed: int, in_place: bool) -> None:
     algorithm = random_algorithm(seed, ranks=4, chunks=3, moves=20, in_place=in_place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_moves import random_algorithm
@@ -46,7 +47,7 @@ def test_files_are_read_as_they_were_written(name):
     assert write_rounds(held) == write_rounds(permuted(script))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6), st.booleans())
 def test_random_programs_become_permutations_and_scripts_again(seed, in_place):
     noun = random_algorithm(seed, ranks=2 + seed % 5, chunks=4, moves=25, in_place=in_place)

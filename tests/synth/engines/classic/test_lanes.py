@@ -6,6 +6,7 @@ import random
 from itertools import pairwise
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,7 +114,7 @@ def test_the_search_needs_no_recursion_on_a_thousand_ranks() -> None:
     assert set(used) <= {(x.src, x.dst) for x in machine.links}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(3, 7), st.randoms(use_true_random=False))
 def test_rings_of_random_machines_share_no_lane(ranks: int, draw: random.Random) -> None:
     """Cables of one to three lanes, some missing: every ring is one, and no lane has two."""

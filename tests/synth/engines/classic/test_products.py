@@ -7,6 +7,7 @@ from itertools import product
 from math import prod
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moves import achieves
@@ -42,7 +43,7 @@ def product_of_cliques(shape: list[int], seed: int, without: int | None = None) 
     return machine(len(places), edges)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(SHAPES, st.integers(0, 99))
 def test_a_product_is_found_whatever_the_numbering(shape: list[int], seed: int) -> None:
     """Each line is a clique, lines of all axes are all cables, and the program is right."""
@@ -64,7 +65,7 @@ def test_a_product_is_found_whatever_the_numbering(shape: list[int], seed: int) 
         assert achieves(Site(made).algorithm("recursive_multiplying", "allreduce"))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(SHAPES, st.integers(0, 99), st.integers(0, 999))
 def test_a_product_that_lost_a_cable_is_none(shape: list[int], seed: int, lost: int) -> None:
     assert product_grid(product_of_cliques(shape, seed, lost)) is None

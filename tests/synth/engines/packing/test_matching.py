@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packings import named, quick
@@ -21,7 +22,7 @@ from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_a_colour_uses_no_port_twice(data: st.DataObject) -> None:
     ranks = data.draw(st.integers(2, 8))
