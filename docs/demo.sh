@@ -13,6 +13,7 @@ for collective in allgather alltoall broadcast allreduce; do
     run synth -t dgx1 -c $collective -o "$folder/$collective"
 done
 for schedule in "$folder"/*/*.json; do
+    [ -e "$schedule" ] || continue
     run compile "$schedule" --to msccl-xml -o "${schedule%.json}.xml"
     run run "${schedule%.json}.xml" --on numpy
 done

@@ -22,6 +22,8 @@ from .lazy_dataclass import Frozen
 _NARROW = 16
 _THIN = 64
 """Layers of fewer nodes on average are faster walked one node at a time."""
+_SMALL = 512
+"""Graphs of fewer nodes are walked one node at a time from the first layer on."""
 
 
 class Successors(Frozen):
@@ -109,7 +111,7 @@ def depths(nodes: int, source: Ints, target: Ints) -> Ints:
     while len(layer):
         level[layer] = depth
         depth, done = depth + 1, done + len(layer)
-        if depth % _THIN == 0 and done < _THIN * depth:
+        if nodes < _SMALL or (depth % _THIN == 0 and done < _THIN * depth):
             return _depths_one_by_one(level, layer, start, after, missing)
         sizes = start[layer + 1] - start[layer]
         total = int(sizes.sum())

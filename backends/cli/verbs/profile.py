@@ -121,7 +121,9 @@ def _text(found: dict[str, Any]) -> str:
     links = table(("links", "α µs", "±", "GB/s", "±", "off the line"), rows)
     if not found["timing"]:
         return links
-    kept = [{k: v for k, v in one.items() if v is not None} for one in found["timing"]]
+    kept = [
+        one | {"worst": "" if one["worst"] is None else one["worst"]} for one in found["timing"]
+    ]
     columns = ("number:key", "given:value:.3g", "from:of", "off the line:worst:.0%")
     return f"{links}\n\n{shown(kept, *columns)}"
 

@@ -26,14 +26,17 @@ from .model import GraphNode, GraphNodeKind, Key, MessageGraph, key_of
 
 def check_graph(graph: MessageGraph) -> list[Finding]:
     """Return everything wrong with a graph; of a known collective, no error is a proof."""
-    for check in (_form, _pairs, _hangs):
+    for check in (_form, _pairs):
         if found := list(islice(check(graph), MOST)):
             return found
+    order = order_of(graph)
+    if found := list(islice(_hangs(order), MOST)):
+        return found
     if graph.collective is None:
         return [
             Finding("result", Severity.NOTE, "not judged: the file does not say what messages hold")
         ]
-    return list(islice(_result(graph, graph.collective), MOST))
+    return list(islice(_result(graph, graph.collective, order), MOST))
 
 
 def _error(check: str, text: str, rank: int, place: int | None = None) -> Finding:
@@ -157,9 +160,8 @@ def order_of(graph: MessageGraph) -> GraphOrder:
     return GraphOrder(first, level, send_of)
 
 
-def _hangs(graph: MessageGraph) -> Iterator[Finding]:
+def _hangs(order: GraphOrder) -> Iterator[Finding]:
     """Nodes that wait for each other."""
-    order = order_of(graph)
     for number in np.flatnonzero(order.level < 0).tolist():
         rank = int(np.searchsorted(order.first, number, side="right")) - 1
         place = number - int(order.first[rank])
@@ -182,8 +184,7 @@ class _Terms:
     rows: Ints
 
     @staticmethod
-    def of(graph: MessageGraph, wanted: WantedValues) -> _Terms:
-        order = order_of(graph)
+    def of(graph: MessageGraph, wanted: WantedValues, order: GraphOrder) -> _Terms:
         nodes = len(order.level)
         places = zip(wanted.pre_rank.tolist(), wanted.pre_offset.tolist(), strict=True)
         inputs = {place: nodes + row for row, place in enumerate(places)}
@@ -219,14 +220,14 @@ class _Terms:
         return np.array(where, np.int64), np.array(row, np.int64)
 
 
-def _result(graph: MessageGraph, collective: Collective) -> Iterator[Finding]:
+def _result(graph: MessageGraph, collective: Collective, order: GraphOrder) -> Iterator[Finding]:
     """Every output holds what the collective wants, once."""
     for rank, place, node in graph.nodes():
         if node.kind is GraphNodeKind.SEND and len(node.needs) + len(node.inputs) != 1:
             text = f"a send of {len(node.needs) + len(node.inputs)} values, not of one"
             yield _error("result", text, rank, place)
     wanted = wanted_of(collective)
-    terms = _Terms.of(graph, wanted)
+    terms = _Terms.of(graph, wanted, order)
     held = Values.unwritten(terms.size, wanted.values.words)
     held.put(terms.given, wanted.before)
     for nodes, rows, count in waves(terms.start, terms.rows):
@@ -247,7 +248,7 @@ def _result(graph: MessageGraph, collective: Collective) -> Iterator[Finding]:
 def run_graph(graph: MessageGraph, collective: Collective, seed: int) -> Execution:
     """Move random 64-bit integers as the graph says, and compare with the collective's sums."""
     wanted = wanted_of(collective)
-    terms = _Terms.of(graph, wanted)
+    terms = _Terms.of(graph, wanted, order_of(graph))
     rng = np.random.default_rng(seed)
     words = wanted.values.words
     groups = int(max(wanted.before.group.max(initial=0), wanted.values.group.max(initial=0))) + 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -27,8 +27,8 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
 
 from ...execute.layout import BufferLayout
-from .plan.events import Counter, Does, MemoryPlace, PlanEvent, events
-from .plan.model import ExecutionPlan
+from .plan.events import Counter, Does, MemoryPlace, PlanEvent, Unfit, events
+from .plan.model import Channel, ExecutionPlan
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "slow rank")
 """Policies that pick the next thread."""
@@ -153,6 +153,18 @@ class BlockRun:
     written: list[Write] = field(default_factory=list)
 
 
+def _require_receivers(plan: ExecutionPlan, own: Sequence[PlanEvent]) -> None:
+    """Refuse signals, waits and flushes of switch channels, which have no other end."""
+    for event in own:
+        if event.does in (Does.GIVE, Does.TAKE, Does.FLUSH):
+            step = event.step
+            for op, _ in plan.gpus[step.rank].blocks[step.block].ops[step.index].turns():
+                if op.channel is Channel.SWITCH and str(op.op) == step.name:
+                    raise Unfit(
+                        f"`{op.op}` on rank {step.rank}: no switch channel {min(op.ids, default=0)}"
+                    )
+
+
 class PlanMachine:
     """A plan ready to run on memory of one data type.
 
@@ -167,6 +179,7 @@ class PlanMachine:
         for rank, blocks in enumerate(events(plan, memory.elements)):
             self.blocks.append([])
             for number, own in enumerate(blocks):
+                _require_receivers(plan, own)
                 divided = np.cumsum([bool(e.writes) for e in own]) + self.divided - 1
                 made = BlockRun(rank, number, own, divided.tolist())
                 made.threads = [Thread(made, k) for k in range(THREADS)]

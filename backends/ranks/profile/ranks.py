@@ -241,10 +241,6 @@ def serve(on: str, plan: Any, folder: Path, tell: Tell) -> dict[str, Any] | None
     return None if found is None else written(plan["name"], found, plan["family"])
 
 
-if __name__ == "__main__":
-    take_part(serve)
-
-
 GB_PER_S = 1e-3
 """GB/s that one byte per µs is."""
 
@@ -557,3 +553,7 @@ def _line_of(
     elif first < 0:
         reason = f"the start takes {first:.3g} µs, less than nothing"
     return first, slope, worst, reason
+
+
+if __name__ == "__main__":
+    take_part(serve)
