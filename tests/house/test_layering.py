@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from sources import CODE_FOLDERS, DATA_FOLDERS, Import, Source, code, imports, parse, walk
+from sources import CODE_FOLDERS, DATA_FOLDERS, Import, Source, code, imports, parse, sources, walk
 
 ALLOWED = {"dsl": {"dsl"}, "synth": {"dsl", "synth"}, "backends": {"dsl", "synth", "backends"}}
 # Inside backends these make a program run; they must not need the search that found it,
@@ -19,18 +19,26 @@ RUNNING = (
     "compile.analyses",
     "execute",
     "formats",
+    "judge",
 )
 TIMING = ("weft.synth.time", "weft.synth.fabric")  # a format may time what it holds
-SHOWING = {"cli", "demo", "report"}
+SHOWING = {"cli", "report"}
 # Judges share no code with what they judge.
 JUDGES = (
     "check",
     "execute",
+    "judge",
+    "formats.msccl.check",
     "formats.msccl.read",
+    "formats.msccl.run",
     "formats.messages.judge",
     "formats.messages.replay",
     "formats.mscclpp.check",
     "formats.mscclpp.interpret",
+    "formats.mscclpp.machine",
+    "formats.mscclpp.plan.events",
+    "formats.p2p.check",
+    "formats.p2p.judge",
 )
 MAKERS = (
     "compile",
@@ -40,7 +48,7 @@ MAKERS = (
     "formats.mscclpp.plan.order",
     "formats.mscclpp.plan.write",
 )
-MAY_PRINT = {"cli", "demo", "bench"}
+MAY_PRINT = {"cli", "bench"}
 ROOT_FILE = "backends/_root.py"  # becomes weft/__init__.py, which may name everything
 
 
@@ -98,6 +106,14 @@ def biased(source: Source, imp: Import) -> str | None:
     if within(source.module, JUDGES) and within(target, MAKERS):
         return f"a judge must not know {imp.module}"
     return None
+
+
+def test_a_module_that_starts_as_a_program_does_so_at_its_end() -> None:
+    """Names below the start are not there yet when a rank or a child runs."""
+    for source in (one for folder in CODE_FOLDERS for one in sources(folder)):
+        for place, node in enumerate(source.tree.body, 1):
+            if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+                assert place == len(source.tree.body), str(source)
 
 
 def faults(source: Source) -> Iterator[str]:

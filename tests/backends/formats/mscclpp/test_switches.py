@@ -260,3 +260,10 @@ def test_switch_channels_have_their_own_limits() -> None:
         ),
     )
     assert any("17 switch channels" in f.message for f in errors(check_plan(plan)))
+
+
+@pytest.mark.parametrize("op", [PlanOp.SIGNAL, PlanOp.WAIT, PlanOp.FLUSH])
+def test_synchronization_through_a_switch_channel_is_refused_when_run(op: PlanOp) -> None:
+    last = len(GATHER.gpus[0].blocks[0].ops) - 1
+    plan = put_in(GATHER, (0, 0, last), NOP, Operation(op, Channel.SWITCH, (0,)))
+    assert "no switch channel 0" in run_plan(plan, orders=1).detail
