@@ -13,7 +13,8 @@ import pytest
 from toy_packages import install
 
 from weft.dsl.base import installed
-from weft.dsl.base.registry import Registry, mentioned, points_of
+from weft.dsl.base.installed import mentioned, points_of
+from weft.dsl.base.registry import Registry
 
 
 @pytest.fixture(autouse=True)
