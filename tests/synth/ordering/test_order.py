@@ -136,7 +136,7 @@ def test_no_list_of_priorities_is_better(operations: list[dict[str, Any]]) -> No
     places = range(len(tasks.tasks))
     best = min(simulator.run(rank).us for rank in permutations(places))
     found = order_tasks(tasks, Meter(WORK))
-    assert found.line.us == pytest.approx(best, abs=1e-6)
+    assert found.line.us <= best + 1e-6  # a line may wait on purpose, which no list does
 
 
 # --- plans and their files ------------------------------------------------------------------------
