@@ -328,6 +328,13 @@ class Format:
         """Return the runtime whose model times programs of this format; None: without one."""
         return None
 
+    def require_fit(self, program: Program, target: Target) -> None:
+        """Refuse a program that no artefact can hold, as far as that is known without one.
+
+        Raises:
+            UserError: it has no room.
+        """
+
     def sizes_remark(self, program: Program, chunks: int) -> str:
         """Message sizes at which a runtime passes a file over, in words; ``chunks``: what the
         collective has by itself."""

@@ -30,13 +30,13 @@ from weft.synth.time.routes import routes_of
 from weft.synth.time.runtime_model import SLOWNESS, RuntimeModel
 from weft.synth.time.schedule_tables import QueueTables
 
+from ..compile.variants import Variant
 from ..formats.mscclpp.casts.acts import Act, ActKind, acts_of
 from ..formats.mscclpp.casts.clocks import ActPhase, SentSignal, ordered
 from ..formats.mscclpp.casts.emit import CASTING_BLOCKS, cast_plan
 from ..formats.mscclpp.casts.fit import DTYPES, LEAST_SM, Hardware, refuse_hardware
 from ..formats.mscclpp.lower.emit import ALIGNMENT, largest_message
 from .options import TuneOptions
-from .variants import Variant
 
 
 def form_of(schedule: Schedule, form: Variant) -> Variant:

@@ -39,10 +39,10 @@ from ..compile.passes.scratch import Scratch
 from ..compile.passes.threadblocks import Pairing
 from ..compile.replicate import has_room, replicated
 from ..compile.source import MOST_GRAINS, binary, fitted
+from ..compile.variants import COPIES, LONG, SHAPES, SUMS, USUAL_COPIES, Variant
 from ..formats.msccl.emit import require_fit
 from .cast_plans import CastTimer, cast_timer, fits_in_place, form_of
 from .effort import EFFORT
-from .variants import COPIES, LONG, SHAPES, SUMS, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
 """Format whose limits on fractions of a message all schedules of a race keep."""

@@ -29,11 +29,11 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.cli import main as weft
+from weft.backends.compile.variants import COPIES, SHAPES, Variant
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.tune.asks import asks
 from weft.backends.tune.library_model import library_model
-from weft.backends.tune.variants import COPIES, SHAPES, Variant
 from weft.backends.tune.work import clock, solve
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.library import Library, Tuned, read

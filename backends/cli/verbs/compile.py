@@ -14,7 +14,7 @@ from weft.dsl.importers.generations import NO_PEER_ACCESS
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
 from ...formats.format import ExecutionRequest, Format, format_named
-from ..flags.files import AUTO, MOST_EXECUTED, ORDERS, CompileFlags
+from ..flags.files import MOST_EXECUTED, ORDERS, CompileFlags
 from ..inputs.models import chosen_model
 from ..nouns.noun import MODEL_FLAGS, Subject, refuse_collective, refuse_flags
 from ..nouns.subjects import read_subject
@@ -26,9 +26,9 @@ from ..work.lowering import on_machine, options_of, provenance_of, require_liste
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
 
-    from ...compile.instances import Recompiled
     from ...compile.prepare import CompileResult
     from ...compile.source import CompileSource
+    from ...compile.timing import Recompiled
 
 USUAL_NODE = 8
 """GPUs of a usual node: more ranks are likely to be on several."""
@@ -50,6 +50,7 @@ def run(args: CompileFlags, console: Console) -> int:
     artefact = _compiled(subject, source, backend, args, console)
     made = artefact.made
     console.say("Lowered", made.lowered)
+    source = artefact.source
     for remark in source.remarks:
         console.say(remark.label, remark.text(made.code))
     plain = source.collective.message_chunks // source.collective.factor
@@ -57,13 +58,11 @@ def run(args: CompileFlags, console: Console) -> int:
         console.say("Sizes", told)
     for label, told in made.told:
         console.say(label, told)
+    if artefact.choice:
+        console.say("Chosen", artefact.choice.text)
+        console.say("Flags", artefact.choice.flags)
     if artefact.timing:
-        if args.instances == AUTO:
-            told = f"--instances {artefact.timing.fastest} of {artefact.timing.trials}"
-            console.say("Chosen", told)
         console.say("Timed", artefact.timing.text)
-        if artefact.timing.hint:
-            console.say("Hint", artefact.timing.hint)
     if artefact.recompiled:
         _tell_recompiled(artefact.recompiled, args, console)
     checks = [made.check.to_json()]
@@ -79,7 +78,8 @@ def run(args: CompileFlags, console: Console) -> int:
         for remark in source.remarks:
             facts |= {**remark.facts, remark.label.lower(): remark.text(made.code)}
         if artefact.timing:
-            facts["time"] = artefact.timing.to_json()
+            choice = artefact.choice.to_json() if artefact.choice else {}
+            facts["time"] = artefact.timing.to_json() | choice
         if artefact.recompiled:
             facts["recompiled"] = artefact.recompiled.to_json()
         console.result("", facts | {"checks": checks})

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from weft.backends.compile.variants import Variant
 from weft.backends.tune.artefacts import Wanted
 from weft.backends.tune.asks import Ask, asks_of_switches
 from weft.backends.tune.cast_plans import (
@@ -19,7 +20,6 @@ from weft.backends.tune.cast_plans import (
     why_not,
 )
 from weft.backends.tune.options import TuneOptions
-from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand, clock, explore
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology

@@ -13,9 +13,9 @@ from weft.backends.compile.analyses.planned import Order
 from weft.backends.compile.compile import lower_schedule
 from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing
+from weft.backends.compile.variants import LANES, Variant, variant_of
 from weft.backends.tune import work
 from weft.backends.tune.effort import EFFORT, TuneEffort
-from weft.backends.tune.variants import LANES, Variant, variant_of
 from weft.backends.tune.work import (
     PROMISING,
     Stand,

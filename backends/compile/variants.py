@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
@@ -11,17 +12,11 @@ from weft.dsl.nouns.library import MANIFEST, MOST_COPIES, TunedPlan
 from weft.dsl.nouns.program import Protocol, protocol_of
 from weft.dsl.nouns.runtime import Target
 
-from ..compile.analyses.planned import Order
-from ..compile.compile import CompileOptions
-from ..compile.passes.channels import Spread
-from ..compile.passes.threadblocks import Pairing
-
-COPIES = (1, 2, 4, 8, 16)
-"""Numbers of instances that are tried, as far as more are quicker."""
-
-
-USUAL_COPIES = (1, 4)
-"""Numbers of instances tried first."""
+from .analyses.planned import Order
+from .compile import CompileOptions
+from .passes.channels import Spread
+from .passes.threadblocks import Pairing
+from .pipeline import SETTINGS
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,35 +51,24 @@ class Variant:
 
     @property
     def passes(self) -> dict[str, str | int]:
-        """Return the values of ``weft compile -p`` by pass, where they differ from the default."""
-        found: dict[str, str | int] = {}
-        if self.spread is not Spread.LANES:
-            found["channels.policy"] = str(self.spread)
-        if self.pairing is not Pairing.AUTO:
-            found["threadblocks.policy"] = str(self.pairing)
-        if self.order is not Order.PRIORITY:
-            found["lower.order"] = str(self.order)
-        if self.parts > 1:
-            found["lower.parts"] = self.parts
-        if self.lanes:
-            found["channels.lanes"] = self.lanes
-        return found
+        """Return the values of ``weft compile -p`` by setting, where they differ from the
+        default."""
+        plain = Variant()
+        found = {key: getattr(self, name) for key, name in SETTINGS.items()}
+        return {
+            key: value if isinstance(value, int) else str(value)
+            for key, value in found.items()
+            if value != getattr(plain, SETTINGS[key])
+        }
 
     def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
         """Return the compiler options."""
-        return CompileOptions(
-            target=target,
-            instances=self.instances,
-            protocol=self.protocol,
-            spread=self.spread,
-            pairing=self.pairing,
-            segments=self.segments,
-            order=self.order,
-            parts=self.parts,
-            lanes=self.lanes,
-            in_place=in_place,
-            name=name,
-        )
+        return replace(CompileOptions(target, in_place=in_place, name=name), **self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the fields by name, as those of :class:`.CompileOptions`."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON for a job."""

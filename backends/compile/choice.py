@@ -1,0 +1,262 @@
+"""Choice of a form: the settings that a user left open are raced at the sizes of the messages.
+
+Every form is timed as the program that would be written, for the same placement. The work is
+counted in simulated operations, so that the same question has the same answer on any machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
+from typing import Any
+
+from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import number
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.time.runtime_model import RuntimeModel
+
+from .analyses.planned import distinct_orders
+from .compile import AUTO, SETTLED, CompileOptions
+from .descent import PARTS, Clock, FormSpace, race
+from .pipeline import DEFAULT_PASSES
+from .replicate import repeated
+from .source import CompileSource, Emitter, cut
+from .timing import MOST_OPERATIONS, ProgramTimer
+from .variants import SETTINGS, Variant
+
+MOST_RACED = 8_000_000
+"""Simulated operations of a race, about a second for each million; the starts are always timed."""
+
+COMPILED = 60
+"""Simulated operations that take as long as compiling an instruction."""
+
+ELEMENT = 4
+"""Bytes of a number: a runtime passes a file over for messages that its chunks do not divide."""
+
+NEAR = 4
+"""Forms at each end of a range of sizes that are compared at both; and those that are written
+where the format has no room for the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenForm:
+    """Form that won a race, and what was timed.
+
+    ``others``: the next best. ``us``: of the forms, at the largest size; without those given up.
+    ``timed``: how many forms were raced. ``stopped``: why earlier than usual, or empty.
+    """
+
+    form: Variant
+    options: CompileOptions
+    others: tuple[Variant, ...]
+    us: Mapping[Variant, float]
+    timed: int
+    stopped: str = ""
+
+    def next(self, named: CompileOptions) -> ChosenForm | None:
+        """Return the choice without its first form, which cannot be written; None: none is left.
+
+        ``named``: the options as a user gave them.
+        """
+        if not self.others:
+            return None
+        form, *others = self.others
+        options = replace(named, **form.settings)
+        return replace(self, form=form, options=options, others=tuple(others))
+
+    @property
+    def flags(self) -> str:
+        """Flags of ``weft compile`` that make the same without a race."""
+        return flags_of(self.options)
+
+    @property
+    def text(self) -> str:
+        """In words: the form, and out of how many."""
+        told = f"{self.form.words}, of {self.timed} forms"
+        return f"{told}; {self.stopped}" if self.stopped else told
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parts of the entry ``time`` of ``compile``."""
+        rows = sorted(self.us.items(), key=lambda one: (one[1], one[0]))
+        return {
+            "tried": [{**form.to_json(), "us": number(us)} for form, us in rows],
+            "fastest": self.form.instances,
+            "flags": self.flags,
+        }
+
+
+def flags_of(o: CompileOptions) -> str:
+    """Return the flags of ``weft compile`` for the settings of a form."""
+    told = ["--form fixed"]
+    flags = {"instances": o.instances, "segments": o.segments, "protocol": o.protocol}
+    flags |= {"lanes": o.lanes or None}
+    told += [f"--{name} {value}" for name, value in flags.items() if value is not None]
+    named = {key: getattr(o, name) for key, name in SETTINGS.items() if name != "lanes"}
+    passes = [
+        f"{key}={value}"
+        for key, value in named.items()
+        if value not in (None, SETTLED[SETTINGS[key]])
+    ]
+    return " ".join([*told, *(["-p " + ",".join(passes)] if passes else [])])
+
+
+def open_space(
+    source: CompileSource, backend: Emitter, o: CompileOptions, model: RuntimeModel
+) -> FormSpace | None:
+    """Return the forms that may be raced: settings that are named are fixed; None: all are."""
+    noun = source.noun
+    named = {one: value for one in Variant().settings if (value := getattr(o, one)) is not None}
+    if o.instances == AUTO:
+        del named["instances"]
+    if o.form == "fixed" or o.passes != DEFAULT_PASSES:  # a list of passes describes the form
+        if o.instances != AUTO:
+            return None
+        named = {**SETTLED, "protocol": Protocol.SIMPLE, **named}
+    space = FormSpace(protocol=tuple(map(Protocol, backend.protocols)))
+    if isinstance(noun, Schedule):
+        cut = not o.target.fuses and noun.reduce.any() and model.local_GBps < math.inf
+        space = replace(space, order=distinct_orders(noun), parts=PARTS if cut else (1,))
+    else:
+        own: dict[str, Any] = {"segments": 1, "lanes": 0}
+        if isinstance(noun, Algorithm) and noun.instances != 1:
+            own["instances"] = noun.instances
+        if noun.protocol is not Protocol.SIMPLE:
+            own["protocol"] = noun.protocol
+        named = {**own, **named}
+    return space.fixed(**named)
+
+
+def chosen_form(
+    source: CompileSource,
+    backend: Emitter,
+    clock: ProgramTimer,
+    o: CompileOptions,
+    sizes: SizeRange | None,
+) -> ChosenForm | None:
+    """Return the form that a race finds; None: no setting is open, or no form can be timed.
+
+    The form for a range of sizes is the one that is least behind at either end. An interruption
+    ends the race with what is known.
+
+    Raises:
+        KeyboardInterrupt: before any form was timed.
+    """
+    space = open_space(source, backend, o, clock.model)
+    if space is None:
+        return None
+    timer = _FormTimer(source, backend, clock, o)
+    ends = (clock.message_bytes, *([sizes.low] if sizes and sizes.low < sizes.high else []))
+    tables: dict[int, dict[Variant, float]] = {n: {} for n in ends}
+    stopped = ""
+    try:
+        for size, known in tables.items():
+            race(space, size, timer.at(size), known=known)
+        ranking = _ranking(tables, timer)
+    except KeyboardInterrupt:
+        ranking, stopped = _ranking(dict([*tables.items()][:1])), "interrupted"
+        if not ranking:
+            raise
+    if not ranking:
+        return None
+    if timer.spent > MOST_RACED:
+        stopped = f"{MOST_RACED:,} operations were simulated"
+    us = {form: x for form, x in tables[ends[0]].items() if x < math.inf}
+    timed = len({form for table in tables.values() for form in table})
+    first, *others = ranking
+    return ChosenForm(first, timer.options(first), tuple(others[:NEAR]), us, timed, stopped)
+
+
+def _ranking(
+    tables: Mapping[int, Mapping[Variant, float]], timer: _FormTimer | None = None
+) -> list[Variant]:
+    """Return the forms that were timed, the one that is least behind at any size first."""
+    if timer is not None and len(tables) > 1:
+        best = [form for table in tables.values() for form in sorted(table, key=_by(table))[:NEAR]]
+        tables = {
+            n: {form: table.get(form, math.inf) for form in best} for n, table in tables.items()
+        }
+        tables = {
+            n: {f: us if us < math.inf else timer.us(f, n, math.inf) for f, us in table.items()}
+            for n, table in tables.items()
+        }
+    least = [min(table.values(), default=math.inf) for table in tables.values()]
+    behind = {
+        form: max(table[form] / us for table, us in zip(tables.values(), least, strict=True))
+        for form in next(iter(tables.values()))
+        if all(table[form] < math.inf for table in tables.values())
+    }
+    return sorted(behind, key=_by(behind))
+
+
+def _by(table: Mapping[Variant, float]) -> Callable[[Variant], tuple[float, Variant]]:
+    return lambda form: (table[form], form)
+
+
+@dataclass(slots=True, eq=False)
+class _FormTimer:
+    """Clock of the forms of one source, and the work that it has done."""
+
+    source: CompileSource
+    backend: Emitter
+    clock: ProgramTimer
+    named: CompileOptions
+    made: dict[Variant, Program] = field(default_factory=dict)
+    sources: dict[int, CompileSource] = field(default_factory=dict)
+    spent: int = 0
+
+    def options(self, form: Variant) -> CompileOptions:
+        """Return the compiler's options for a form."""
+        return replace(self.named, **form.settings)
+
+    def at(self, size: int) -> Clock:
+        """Return the clock at a size; infinite once the work is done that a race may do."""
+
+        def us(form: Variant, limit: float) -> float:
+            return math.inf if self.spent > MOST_RACED else self.us(form, size, limit)
+
+        return us
+
+    def us(self, form: Variant, size: int, limit: float) -> float:
+        """Return the µs of a form at a size; infinite beyond a limit, or where it does not fit."""
+        target = self.named.target
+        try:
+            program = repeated(
+                lambda n: self._compiled(replace(form, instances=n)), form.instances, target
+            )
+            self.backend.require_fit(program, target)
+            if not self._divides(program, size):
+                return math.inf
+            clock = replace(self.clock, message_bytes=size)
+            us, operations = clock.raced_us(program, limit)
+        except (UserError, CheckFailed):  # no room, or it hangs at a size that it is not for
+            return math.inf
+        self.spent += operations
+        return us
+
+    def _compiled(self, form: Variant) -> Program:
+        """Return the program of a form.
+
+        Raises:
+            UserError: the target cannot express it, or it is too large to be raced.
+        """
+        if form not in self.made:
+            pieces = form.segments * form.parts
+            moves = len(self.source.noun) if isinstance(self.source.noun, Schedule) else 0
+            if moves * pieces * form.instances > MOST_OPERATIONS:
+                raise UserError("it is too large to be raced")
+            if pieces not in self.sources:
+                self.sources[pieces] = cut(self.source, self.backend.name, self.options(form))
+            quiet = replace(self.options(form), verify=None, observe=None, tell=None)
+            self.made[form] = self.sources[pieces].compile(quiet)
+            self.spent += COMPILED * self.made[form].instructions
+        return self.made[form]
+
+    def _divides(self, program: Program, size: int) -> bool:
+        """Return True if a message has whole numbers in each chunk, or cannot have."""
+        whole = self.source.collective.message_chunks
+        return size % (ELEMENT * program.message_chunks) == 0 or size % (ELEMENT * whole) != 0

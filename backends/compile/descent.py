@@ -1,0 +1,147 @@
+"""The race over forms: a short descent from a few starts, for the compiler and for tuning alike.
+
+Forms are not unimodal in any one of their settings: 4 segments can be the worst where 8 are the
+best. So there are several starts, chosen by the size; from the best of them, and from the second if
+it is near, one setting is changed at a time, and a gain is kept at once, until nothing gains.
+All limits are numbers of forms; a form that takes :data:`GIVEN_UP` times the best is not timed to
+its end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.program import Protocol
+
+from .analyses.planned import Order
+from .passes.channels import Spread
+from .passes.threadblocks import Pairing
+from .variants import LANES, Variant
+
+LARGE_BYTES = 16 << 20
+"""Messages from which bytes decide more than α: the starts are others."""
+
+MOST_FORMS, FIRST_FORMS, SECOND_FORMS = 20, 10, 7
+"""Forms of a whole race, and of its descents."""
+
+GIVEN_UP = 1.5
+"""Ratio to the best at which a run is given up, and a second descent is not worth it."""
+
+COUNTS = (1, 2, 4, 8, 16)
+"""Numbers of instances and of segments."""
+
+PARTS = (1, 8, 32)
+"""Parts of a chunk, where sums are instructions of their own."""
+
+Clock = Callable[[Variant, float], float]
+"""µs of a form; infinite beyond a limit, and where it cannot be compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormSpace:
+    """Values that each setting of a form may have; one value: it is fixed.
+
+    Neighbours in ``instances``, ``segments`` and ``parts`` are next to each other in a descent.
+    """
+
+    protocol: Sequence[Protocol] = tuple(Protocol)
+    instances: Sequence[int] = COUNTS
+    segments: Sequence[int] = COUNTS
+    parts: Sequence[int] = (1,)
+    order: Sequence[Order] = (Order.PRIORITY,)
+    spread: Sequence[Spread] = (Spread.LANES,)
+    pairing: Sequence[Pairing] = (Pairing.NONE, Pairing.AUTO)
+    lanes: Sequence[int] = (0, LANES)
+
+    def fixed(self, **named: Any) -> FormSpace:
+        """Return the space in which some settings have one value."""
+        return replace(self, **{key: (value,) for key, value in named.items()})
+
+    def nearest(self, form: Variant) -> Variant:
+        """Return a form with the first possible value of each setting where its own is not one."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(form, **{k: v[0] for k, v in own.items() if v and getattr(form, k) not in v})
+
+    def starts(self, size: int) -> list[Variant]:
+        """Return the forms from which a descent may start at a size, and the plain one."""
+        apart = Variant(4, pairing=Pairing.NONE)
+        lines = replace(apart, protocol=Protocol.LL128)
+        if len(self.parts) > 1:
+            few, many = replace(apart, parts=8), replace(apart, parts=32)
+            found = [few, replace(lines, parts=8), many]
+        elif size >= LARGE_BYTES:
+            found = [replace(apart, segments=8), apart, replace(lines, segments=2)]
+        else:
+            small = replace(apart, protocol=Protocol.LL)
+            found = [small, replace(lines, segments=2), replace(apart, segments=8)]
+        return list(dict.fromkeys(map(self.nearest, (*found, Variant()))))
+
+    def beside(self, form: Variant) -> Iterator[Variant]:
+        """Yield the forms that differ from one in one setting."""
+        yield from (replace(form, order=x) for x in self.order if x is not form.order)
+        for name in ("instances", "segments", "parts"):
+            ladder, now = getattr(self, name), getattr(form, name)
+            at = ladder.index(now)
+            yield from (replace(form, **{name: x}) for x in ladder[at + 1 : at + 2])
+            yield from (replace(form, **{name: x}) for x in ladder[max(0, at - 1) : at])
+        if form.lanes == 0 and LANES in self.lanes:
+            yield self.nearest(replace(form, segments=LANES, lanes=LANES))
+        yield from (replace(form, protocol=x) for x in self.protocol if x is not form.protocol)
+        yield from (replace(form, pairing=x) for x in self.pairing if x is not form.pairing)
+
+
+def race(
+    space: FormSpace,
+    size: int,
+    time: Clock,
+    *,
+    first: Iterable[Variant] = (),
+    known: dict[Variant, float] | None = None,
+) -> dict[Variant, float]:
+    """Return the µs of the forms that a race has timed, the plain form's among them.
+
+    ``first``: forms that start before the usual ones. ``known``: where the µs are noted, so that
+    they survive an interruption.
+    """
+    run = _Race(time, {} if known is None else known)
+    starts = list(dict.fromkeys((*first, *space.starts(size))))
+    for form in starts:
+        run.look(form)
+    near = sorted(starts, key=run.us.__getitem__)[:2]
+    for form, most in zip(near, (FIRST_FORMS, SECOND_FORMS), strict=False):
+        if run.us[form] < GIVEN_UP * run.best:
+            run.descend(space, form, most)
+    return run.us
+
+
+@dataclass(slots=True)
+class _Race:
+    """Known µs of forms."""
+
+    time: Clock
+    us: dict[Variant, float]
+    best: float = math.inf
+
+    def look(self, form: Variant) -> float:
+        """Return the µs of a form, infinite where no more are to be timed."""
+        if form not in self.us:
+            if len(self.us) >= MOST_FORMS:
+                return math.inf
+            self.us[form] = self.time(form, GIVEN_UP * self.best)
+            self.best = min(self.best, self.us[form])
+        return self.us[form]
+
+    def descend(self, space: FormSpace, form: Variant, most: int) -> None:
+        """Change one setting after the other while that gains, in a number of new forms."""
+        most += len(self.us)
+        gains = True
+        while gains:
+            gains = False
+            for other in space.beside(form):
+                if len(self.us) < most and self.look(other) < self.us[form]:
+                    form, gains = other, True
+                    break
