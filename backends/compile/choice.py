@@ -24,13 +24,17 @@ from .analyses.planned import distinct_orders
 from .compile import AUTO, SETTLED, CompileOptions
 from .descent import PARTS, Clock, FormSpace, race
 from .pipeline import DEFAULT_PASSES
-from .replicate import repeated
+from .replicate import has_room, repeated
 from .source import CompileSource, Emitter, cut
 from .timing import MOST_OPERATIONS, ProgramTimer
 from .variants import SETTINGS, Variant
 
-MOST_RACED = 8_000_000
-"""Simulated operations of a race, about a second for each million; the starts are always timed."""
+MOST_RACED = 16_000_000
+"""Simulated operations of a race, a second for each four million."""
+
+SHARED = 10_000
+"""Instructions of the largest program that is raced though its instances share channels or blocks,
+which gains 2 % at most: the passes make ten times as many instructions."""
 
 COMPILED = 60
 """Simulated operations that take as long as compiling an instruction."""
@@ -149,7 +153,7 @@ def chosen_form(
     space = open_space(source, backend, o, clock.model)
     if space is None:
         return None
-    timer = _FormTimer(source, backend, clock, o)
+    timer = FormTimer(source, backend, clock, o)
     ends = (clock.message_bytes, *([sizes.low] if sizes and sizes.low < sizes.high else []))
     tables: dict[int, dict[Variant, float]] = {n: {} for n in ends}
     stopped = ""
@@ -172,7 +176,7 @@ def chosen_form(
 
 
 def _ranking(
-    tables: Mapping[int, Mapping[Variant, float]], timer: _FormTimer | None = None
+    tables: Mapping[int, Mapping[Variant, float]], timer: FormTimer | None = None
 ) -> list[Variant]:
     """Return the forms that were timed, the one that is least behind at any size first."""
     if timer is not None and len(tables) > 1:
@@ -198,7 +202,7 @@ def _by(table: Mapping[Variant, float]) -> Callable[[Variant], tuple[float, Vari
 
 
 @dataclass(slots=True, eq=False)
-class _FormTimer:
+class FormTimer:
     """Clock of the forms of one source, and the work that it has done."""
 
     source: CompileSource
@@ -225,6 +229,10 @@ class _FormTimer:
         """Return the µs of a form at a size; infinite beyond a limit, or where it does not fit."""
         target = self.named.target
         try:
+            one = self._compiled(replace(form, instances=1))
+            small = one.instructions * form.instances <= SHARED
+            if not small and not has_room(one, form.instances, target):
+                return math.inf
             program = repeated(
                 lambda n: self._compiled(replace(form, instances=n)), form.instances, target
             )

@@ -103,31 +103,6 @@ LANES = 4
 one order, and one that is late holds up all behind it; so boxes with damage, whose trees differ
 from host to host, come to 1.35 times the bound in four lanes, and to 1.7 times in one."""
 
-SHAPES = (
-    Variant(),
-    Variant(pairing=Pairing.NONE),
-    Variant(pairing=Pairing.NONE, segments=2),
-    Variant(pairing=Pairing.NONE, segments=4),
-    Variant(pairing=Pairing.NONE, segments=8),
-    Variant(pairing=Pairing.NONE, segments=16),
-    Variant(pairing=Pairing.NONE, lanes=LANES),
-    Variant(pairing=Pairing.NONE, segments=4, lanes=LANES),
-    Variant(spread=Spread.CHAINS, pairing=Pairing.NONE),
-)
-"""Settings of channels, blocks and pipeline that won in some experiment."""
-
-SUMS = (
-    Variant(pairing=Pairing.NONE, parts=8),
-    Variant(pairing=Pairing.NONE, parts=32),
-    Variant(pairing=Pairing.NONE, segments=2, parts=8),
-)
-"""Settings for runtimes whose sums are instructions of their own that take time: the blocks of an
-instance share them."""
-
-LONG = 4
-"""Number of segments from which twice as many are tried only where these were the best."""
-
-
 PLAIN = (
     Variant(pairing=Pairing.NONE),
     Variant(instances=2, pairing=Pairing.NONE),
