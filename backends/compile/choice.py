@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import number
+from weft.dsl.base.tables import count, number
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.program import Program, Protocol
@@ -25,6 +25,7 @@ from .compile import AUTO, SETTLED, CompileOptions
 from .descent import PARTS, Clock, FormSpace, race
 from .pipeline import DEFAULT_PASSES
 from .replicate import has_room, repeated
+from .request import Request
 from .source import CompileSource, Emitter, cut
 from .timing import MOST_OPERATIONS, ProgramTimer
 from .variants import SETTINGS, Variant
@@ -80,8 +81,8 @@ class ChosenForm:
 
     @property
     def text(self) -> str:
-        """In words: the form, and out of how many."""
-        told = f"{self.form.words}, of {self.timed} forms"
+        """In words: the flags, and out of how many forms."""
+        told = f"{self.flags}, of {count(self.timed, 'form')}"
         return f"{told}; {self.stopped}" if self.stopped else told
 
     def to_json(self) -> dict[str, Any]:
@@ -121,6 +122,10 @@ def open_space(
         if o.instances != AUTO:
             return None
         named = {**SETTLED, "protocol": Protocol.SIMPLE, **named}
+    if not backend.thread_blocks:  # rounds of messages
+        named = {**SETTLED, "instances": 1, "protocol": Protocol.SIMPLE, **named}
+        if o.segments is None and isinstance(noun, Schedule):
+            del named["segments"]
     space = FormSpace(protocol=tuple(map(Protocol, backend.protocols)))
     if isinstance(noun, Schedule):
         cut = not o.target.fuses and noun.reduce.any() and model.local_GBps < math.inf
@@ -132,7 +137,8 @@ def open_space(
         if noun.protocol is not Protocol.SIMPLE:
             own["protocol"] = noun.protocol
         named = {**own, **named}
-    return space.fixed(**named)
+    space = space.fixed(**named)
+    return space if any(len(getattr(space, one.name)) > 1 for one in fields(space)) else None
 
 
 def chosen_form(
@@ -215,6 +221,8 @@ class FormTimer:
 
     def options(self, form: Variant) -> CompileOptions:
         """Return the compiler's options for a form."""
+        if not self.backend.thread_blocks:
+            return replace(self.named, segments=form.segments)
         return replace(self.named, **form.settings)
 
     def at(self, size: int) -> Clock:
@@ -227,8 +235,10 @@ class FormTimer:
 
     def us(self, form: Variant, size: int, limit: float) -> float:
         """Return the µs of a form at a size; infinite beyond a limit, or where it does not fit."""
-        target = self.named.target
+        target, clock = self.named.target, replace(self.clock, message_bytes=size)
         try:
+            if not self.backend.thread_blocks:
+                return self._rounds_us(form, size)
             one = self._compiled(replace(form, instances=1))
             small = one.instructions * form.instances <= SHARED
             if not small and not has_room(one, form.instances, target):
@@ -239,12 +249,19 @@ class FormTimer:
             self.backend.require_fit(program, target)
             if not self._divides(program, size):
                 return math.inf
-            clock = replace(self.clock, message_bytes=size)
             us, operations = clock.raced_us(program, limit)
         except (UserError, CheckFailed):  # no room, or it hangs at a size that it is not for
             return math.inf
         self.spent += operations
         return us
+
+    def _rounds_us(self, form: Variant, size: int) -> float:
+        """Return the µs of a form without thread blocks, at a size."""
+        o = self.options(form)
+        noun = cut(self.source, self.backend.name, o).noun
+        request = Request(noun, in_place=o.in_place, segments=form.segments)
+        us = self.backend.rounds_us(request, self.clock.topology, size)
+        return math.inf if us is None else us
 
     def _compiled(self, form: Variant) -> Program:
         """Return the program of a form.

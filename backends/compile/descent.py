@@ -120,28 +120,30 @@ def race(
 
 @dataclass(slots=True)
 class _Race:
-    """Known µs of forms."""
+    """Known µs of forms, and how many of them took another time than the best."""
 
     time: Clock
     us: dict[Variant, float]
     best: float = math.inf
+    count: int = 0
 
     def look(self, form: Variant) -> float:
         """Return the µs of a form, infinite where no more are to be timed."""
         if form not in self.us:
-            if len(self.us) >= MOST_FORMS:
+            if self.count >= MOST_FORMS:
                 return math.inf
-            self.us[form] = self.time(form, GIVEN_UP * self.best)
-            self.best = min(self.best, self.us[form])
+            us = self.us[form] = self.time(form, GIVEN_UP * self.best)
+            self.count += us != self.best  # the same program, most likely
+            self.best = min(self.best, us)
         return self.us[form]
 
     def descend(self, space: FormSpace, form: Variant, most: int) -> None:
         """Change one setting after the other while that gains, in a number of new forms."""
-        most += len(self.us)
+        most += self.count
         gains = True
         while gains:
             gains = False
             for other in space.beside(form):
-                if len(self.us) < most and self.look(other) < self.us[form]:
+                if self.count < most and self.look(other) < self.us[form]:
                     form, gains = other, True
                     break

@@ -129,7 +129,9 @@ def artefact_of(
     timing = None
     if not isinstance(raced.clock, str):
         (options.tell or silent)("simulate")
-        timing = timing_of(made.code, source, raced.clock)
+        segments = (choice.options if choice else options).segments or 1
+        request = Request(shaped.noun, in_place=options.in_place, segments=segments)
+        timing = timing_of(request, made.code, source, backend, raced.clock)
     return CompileResult(made, backend, shaped, timing, choice, recompiled)
 
 

@@ -148,6 +148,15 @@ class Emitter(Protocol):
         """Protocols that its artefacts can express."""
         ...
 
+    @property
+    def thread_blocks(self) -> bool:
+        """Return True if its artefacts are made of thread blocks."""
+        ...
+
+    def rounds_us(self, request: Request, topology: Topology, message_bytes: int) -> float | None:
+        """Return the µs of an artefact without thread blocks; None: it is timed as a program."""
+        ...
+
     def require_fit(self, program: Program, target: Target) -> None:
         """Refuse a program that no artefact can hold, as far as that is known without one."""
         ...

@@ -19,6 +19,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import microseconds, number
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.runtime import RUNTIMES
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
@@ -26,7 +27,7 @@ from weft.synth.time.program_time import LEAST_TURNS, ProgramClock, simulate_pro
 from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
-from .request import shape
+from .request import Request, shape
 from .source import CompileSource, Emitter
 
 MOST_RANKS = 64
@@ -162,16 +163,22 @@ def clock_for(
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
-    return ProgramTimer(topology, size, model.on(topology, runtime))
+    by = model.on(topology, runtime)
+    loops = runtime in RUNTIMES
+    return ProgramTimer(topology, size, by if loops else by.unlooped())
 
 
-def timing_of(program: Program, source: CompileSource, clock: ProgramTimer) -> ProgramTiming | None:
-    """Return the time of a program beside its schedule; None: it cannot be timed."""
-    taken = clock.program_us(program)
-    if taken is None:
-        return None
+def timing_of(
+    made: Request, code: object, source: CompileSource, backend: Emitter, clock: ProgramTimer
+) -> ProgramTiming | None:
+    """Return the time of what was made beside its schedule; None: it cannot be timed."""
     us = clock.schedule_us(source.schedule)
-    return ProgramTiming(clock.message_bytes, taken, us, clock.start_us(program))
+    if isinstance(code, Program):
+        taken = clock.program_us(code)
+        start = clock.start_us(code) if taken is not None else 0.0
+    else:
+        taken, start = backend.rounds_us(made, clock.topology, clock.message_bytes), 0.0
+    return None if taken is None else ProgramTiming(clock.message_bytes, taken, us, start)
 
 
 # --- programs that came in, beside what they become -----------------------------------------------

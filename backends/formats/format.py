@@ -50,6 +50,9 @@ WITH_CASTS = "mscclpp-json"
 FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
 """Lowering flags without effect in formats without thread blocks."""
 
+MSCCLPP = "mscclpp"
+"""Runtime whose model times plans: kernels that write into each other's memory, without a loop."""
+
 GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 
 
@@ -326,6 +329,14 @@ class Format:
 
     def timed_runtime(self, target: str) -> str | None:
         """Return the runtime whose model times programs of this format; None: without one."""
+        return None
+
+    def rounds_us(self, request: Request, topology: Topology, message_bytes: int) -> float | None:
+        """Return the µs of an artefact without thread blocks; None: it is timed as a program.
+
+        Raises:
+            UserError, CheckFailed: it cannot be made.
+        """
         return None
 
     def require_fit(self, program: Program, target: Target) -> None:

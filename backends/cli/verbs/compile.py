@@ -60,7 +60,6 @@ def run(args: CompileFlags, console: Console) -> int:
         console.say(label, told)
     if artefact.choice:
         console.say("Chosen", artefact.choice.text)
-        console.say("Flags", artefact.choice.flags)
     if artefact.timing:
         console.say("Timed", artefact.timing.text)
     if artefact.recompiled:

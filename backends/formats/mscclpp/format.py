@@ -14,7 +14,7 @@ from weft.dsl.base.units import SizeRange
 
 from ...check.checks import Check, of_findings
 from ...compile.request import ProvedArtefact, Request
-from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
+from ..format import MSCCLPP, ExecutionReport, ExecutionRequest, Format, Requirements
 from .plan.read import read_plan
 from .text import plan_text
 
@@ -179,6 +179,9 @@ class MscclppJson(Format):
 
     def checked(self, target: str) -> str:
         return "program and plan"
+
+    def timed_runtime(self, target: str) -> str | None:
+        return MSCCLPP
 
 
 def size_of(plan: ExecutionPlan) -> str:

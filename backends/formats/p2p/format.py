@@ -26,10 +26,15 @@ from .text import write
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.runtime import Target
+    from weft.dsl.nouns.topology import Topology
 
     from ...check.checks import Check
     from ...check.findings import Finding
     from ...execute.execute import Execution
+
+MESSAGE_US = 1.0
+"""µs that a message holds its links beside its bytes, where numbers of segments are compared: about
+what a library of processes takes for each, assumed."""
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 
@@ -150,6 +155,16 @@ class ScriptFile(Format):
         size, more = self.size(script)
         facts = {**facts_of(script), **more, "to": self.name}
         return ProvedArtefact(text, script, size, GOOD, Check("script", True, GOOD), facts)
+
+    def timed_runtime(self, target: str) -> str | None:
+        return "p2p"
+
+    def rounds_us(self, request: Request, topology: Topology, message_bytes: int) -> float:
+        from .compile import compile_script
+        from .predict import predict
+
+        script = compile_script(request.noun, in_place=request.in_place, segments=request.segments)
+        return predict(script, topology, message_bytes, overhead_us=MESSAGE_US).time_us
 
     def size(self, script: Script) -> tuple[str, dict[str, Any]]:
         """Return how large a script is, in words, and what this runtime adds to its facts."""

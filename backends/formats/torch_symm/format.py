@@ -17,7 +17,7 @@ from weft.dsl.nouns.program import Protocol
 from ...check.checks import Check, of_findings
 from ...compile.request import Request
 from ...execute.execute import Execution
-from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
+from ..format import MSCCLPP, ExecutionReport, ExecutionRequest, Format, Requirements
 from .read import SymmProgram, read_program
 
 if TYPE_CHECKING:
@@ -216,6 +216,9 @@ class TorchSymm(Format):
 
     def checked(self, target: str) -> str:
         return "program and plan"
+
+    def timed_runtime(self, target: str) -> str | None:
+        return MSCCLPP
 
 
 _REACHED = frozenset({Medium.NVLINK, Medium.XGMI, Medium.PCIE})
