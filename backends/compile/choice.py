@@ -98,7 +98,8 @@ class ChosenForm:
 def flags_of(o: CompileOptions) -> str:
     """Return the flags of ``weft compile`` for the settings of a form."""
     told = ["--form fixed"]
-    flags = {"instances": o.instances, "segments": o.segments, "protocol": o.protocol}
+    segments = None if o.segments == 1 else o.segments
+    flags = {"instances": o.instances, "segments": segments, "protocol": o.protocol}
     flags |= {"lanes": o.lanes or None}
     told += [f"--{name} {value}" for name, value in flags.items() if value is not None]
     named = {key: getattr(o, name) for key, name in SETTINGS.items() if name != "lanes"}
@@ -283,5 +284,7 @@ class FormTimer:
 
     def _divides(self, program: Program, size: int) -> bool:
         """Return True if a message has whole numbers in each chunk, or cannot have."""
-        whole = self.source.collective.message_chunks
+        o = self.named
+        copies = o.instances if isinstance(o.instances, int) else 1
+        whole = self.source.collective.message_chunks * copies * (o.segments or 1) * (o.parts or 1)
         return size % (ELEMENT * program.message_chunks) == 0 or size % (ELEMENT * whole) != 0

@@ -193,8 +193,9 @@ class _Raced:
         (options.tell or silent)("race forms")
         clock = clock_for(source, backend, options.target.name, sizes, model)
         choice = None
-        if not isinstance(clock, str):
-            choice = chosen_form(source, backend, clock, options, sizes or source.sizes)
+        told = sizes or source.schedule or options.instances == AUTO  # else sizes are usual ones
+        if not isinstance(clock, str) and told:
+            choice = chosen_form(source, backend, clock, options, sizes)
         if options.instances == AUTO and choice is None:
             why = clock if isinstance(clock, str) else "the program is too large to be simulated"
             raise UserError(
