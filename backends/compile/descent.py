@@ -25,8 +25,8 @@ from .variants import LANES, Variant
 LARGE_BYTES = 16 << 20
 """Messages from which bytes decide more than α: the starts are others."""
 
-MOST_FORMS, FIRST_FORMS, SECOND_FORMS = 20, 10, 7
-"""Forms of a whole race, and of its descents."""
+MOST_FORMS, FIRST_FORMS, SECOND_FORMS = 20, 8, 6
+"""Forms of a whole race, and of its descents; what those leave is for going on from the best."""
 
 GIVEN_UP = 1.5
 """Ratio to the best at which a run is given up, and a second descent is not worth it."""
@@ -81,17 +81,26 @@ class FormSpace:
         return list(dict.fromkeys(map(self.nearest, (*found, Variant()))))
 
     def beside(self, form: Variant) -> Iterator[Variant]:
-        """Yield the forms that differ from one in one setting."""
-        yield from (replace(form, order=x) for x in self.order if x is not form.order)
+        """Yield the forms next to one: one setting differs, or two that make up for each other."""
         for name in ("instances", "segments", "parts"):
-            ladder, now = getattr(self, name), getattr(form, name)
-            at = ladder.index(now)
-            yield from (replace(form, **{name: x}) for x in ladder[at + 1 : at + 2])
-            yield from (replace(form, **{name: x}) for x in ladder[max(0, at - 1) : at])
-        if form.lanes == 0 and LANES in self.lanes:
-            yield self.nearest(replace(form, segments=LANES, lanes=LANES))
+            yield from (replace(form, **{name: x}) for x in self._next(name, form))
         yield from (replace(form, protocol=x) for x in self.protocol if x is not form.protocol)
+        yield from (replace(form, order=x) for x in self.order if x is not form.order)
+        fewer, more = max(1, form.instances // 2), form.segments * 2
+        if form.lanes:
+            yield self.nearest(replace(form, lanes=0))
+        else:  # a lane takes a thread block, as an instance does
+            cut = min(max(LANES, more), COUNTS[-1])
+            yield self.nearest(replace(form, instances=fewer, segments=cut, lanes=LANES))
+        for one in ((fewer, more), (form.instances * 2, form.segments // 2)):
+            if one[0] in self.instances and one[1] in self.segments:
+                yield replace(form, instances=one[0], segments=one[1])
         yield from (replace(form, pairing=x) for x in self.pairing if x is not form.pairing)
+
+    def _next(self, name: str, form: Variant) -> Iterator[int]:
+        """Yield the next larger and the next smaller value of a setting."""
+        values, at = getattr(self, name), getattr(self, name).index(getattr(form, name))
+        yield from (*values[at + 1 : at + 2], *values[max(0, at - 1) : at])
 
 
 def race(
@@ -115,6 +124,8 @@ def race(
     for form, most in zip(near, (FIRST_FORMS, SECOND_FORMS), strict=False):
         if run.us[form] < GIVEN_UP * run.best:
             run.descend(space, form, most)
+    if run.best < math.inf:
+        run.descend(space, min(run.us, key=run.us.__getitem__), MOST_FORMS)
     return run.us
 
 
@@ -133,7 +144,8 @@ class _Race:
             if self.count >= MOST_FORMS:
                 return math.inf
             us = self.us[form] = self.time(form, GIVEN_UP * self.best)
-            self.count += us != self.best  # the same program, most likely
+            same = us == self.best < math.inf  # most likely the same program
+            self.count += not same
             self.best = min(self.best, us)
         return self.us[form]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -18,7 +19,7 @@ from weft.backends.compile.descent import (
     race,
 )
 from weft.backends.compile.passes.threadblocks import Pairing
-from weft.backends.compile.variants import LANES, Variant
+from weft.backends.compile.variants import Variant
 from weft.dsl.nouns.program import Protocol
 
 SIZES = (1 << 10, LARGE_BYTES, 1 << 30)
@@ -88,13 +89,19 @@ def test_fixed_settings_stay(named: dict[str, object]) -> None:
         assert all(getattr(form, key) == value for form in found for key, value in named.items())
 
 
-def test_one_setting_changes_at_a_time_but_lanes() -> None:
+def test_neighbours_differ_in_one_setting_or_make_up_for_it() -> None:
+    space = FormSpace(order=tuple(Order), parts=PARTS)
     form = Variant(4, pairing=Pairing.NONE, segments=2)
-    for other in FormSpace(order=tuple(Order), parts=PARTS).beside(form):
-        changed = [key for key in form.settings if getattr(form, key) != getattr(other, key)]
-        assert len(changed) == 1 or other.lanes == LANES
-        assert other.instances in COUNTS
-        assert other.segments in COUNTS
+    seen = []
+    for other in space.beside(form):
+        changed = {key for key in form.settings if getattr(form, key) != getattr(other, key)}
+        pieces = form.instances * form.segments
+        assert len(changed) == 1 or other.lanes or other.instances * other.segments == pieces
+        assert other == space.nearest(other)
+        seen.append(other)
+    assert len(seen) == len(set(seen))
+    assert form not in seen
+    assert form in list(space.beside(replace(form, order=Order.STEPS)))
 
 
 def test_a_descent_goes_on_while_it_gains() -> None:
