@@ -9,11 +9,14 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.library import RuntimeTimes
 from weft.dsl.nouns.library_fields import Times
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import MSCCLPP
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.calibrated import CALIBRATED, NCCL, calibrated_model
+from weft.synth.bounds.runtime_bound import QUICK_RANKS, runtime_bound
+from weft.synth.time.calibrated import CALIBRATED, NCCL, ModelChoice, calibrated_model
 
 from ..deploy.settings import is_amd
 from .baselines import VERSIONS, Baseline, BaselineTime, SwitchSums, best_of, nccl_baselines
+from .cast_plans import asked_of
 from .options import TuneOptions
 
 RCCL = "rccl"
@@ -76,6 +79,22 @@ def plan_starts(
         return ()
     model = calibrated_model(topology, options.wanted.runtime)
     return tuple(float(model.protocol(one).start_us) for one in protocols)
+
+
+def least_times(
+    topology: Topology, collective: Collective, grid: Sequence[int], options: TuneOptions
+) -> tuple[float, ...]:
+    """Return the least µs of any program of the runtime at each size; empty where plans are
+    measured, and on large machines."""
+    if options.measuring is not None or topology.ranks > QUICK_RANKS:
+        return ()
+    choice = ModelChoice(options.model)
+    runtime = options.wanted.runtime
+    # Plans in which switches compute are MSCCL++'s, timed beside programs of the runtime's model.
+    names = {runtime, *([MSCCLPP] if asked_of(topology, collective, options) else [])}
+    return tuple(
+        min(runtime_bound(topology, collective, n, name, choice).us for name in names) for n in grid
+    )
 
 
 def remarks(

@@ -17,28 +17,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import microseconds, number
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.parts import Resource
 from weft.dsl.nouns.program import Protocol
-from weft.dsl.nouns.runtime import P2P, TARGETS
+from weft.dsl.nouns.runtime import MSCCLPP, P2P, RCCL, TARGETS, TIMED
 from weft.dsl.nouns.topology import Medium, Topology
 
 from ..base.engine import Certificate
-from ..time.calibrated import NCCL, NCCL_TREE, USUAL_CHOICE, ModelChoice, inner_medium
+from ..time.calibrated import NCCL, NCCL_TREE, USUAL_CHOICE, ModelChoice, at_best, inner_medium
 from ..time.program_tables import media_rows
 from ..time.reached import reached_machine, with_rows
 from ..time.runtime_model import RuntimeModel
 from .bounds import Bounds, arguments, bounds
-
-MSCCLPP, RCCL = "mscclpp", "rccl"
-
-RUNTIMES = (*TARGETS, MSCCLPP, NCCL, P2P.name)
-"""Runtimes of which a model is known, as ``--runtime`` names them."""
 
 PACKETS, BY_PACKETS = (Protocol.LL, Protocol.SIMPLE), (MSCCLPP, P2P.name)
 """Protocols of MSCCL++'s plans and of messages from rank to rank; others have all three."""
@@ -49,6 +46,10 @@ IN_SWITCHES = (MSCCLPP, NCCL)
 WHOLE_MESSAGES = (NCCL, P2P.name)
 """Runtimes whose channels act together, so that a message may have more than one payload."""
 
+QUICK_RANKS = 64
+"""Largest machine for which verbs give the bound beside other answers: it takes some tenths of a
+CPU second."""
+
 OPTIMAL = 1.0005
 """Time ÷ bound up to which a plan counts as optimal in its runtime."""
 
@@ -58,12 +59,14 @@ class RuntimeBound:
     """Least time of any program of a runtime for a message: µs, under which protocol, and why.
 
     Attributes:
+        runtime: its name.
         start_us, alpha_us, bytes_us: parts of ``us``: the start of the call; what messages take
             without bytes; what the bytes add.
         argument: kind of the argument that binds; ``text``: the argument in words, on the machine
             with the bandwidths and α of the protocol.
     """
 
+    runtime: str
     us: float
     protocol: str
     start_us: float
@@ -76,6 +79,44 @@ class RuntimeBound:
         """Return a time over the bound."""
         return us / self.us if self.us else 1.0
 
+    @property
+    def parts(self) -> str:
+        """The parts in words."""
+        named = (("start", self.start_us), ("α", self.alpha_us), ("bytes", self.bytes_us))
+        shown = ", ".join(f"{name} {microseconds(us)}" for name, us in named if us)
+        return f"{self.protocol}: {shown} µs"
+
+    def verdict(self, us: float) -> str:
+        """Return how far a time is above the bound, in words."""
+        least = f"{microseconds(self.us)} µs that any program of {self.runtime} takes at least"
+        if self.over(us) <= OPTIMAL:
+            return f"this plan is optimal in this runtime: it takes the {least} ({self.parts})"
+        return f"{self.over(us) - 1:.1%} over the {least} ({self.parts})"
+
+    def beside(self, us: float) -> dict[str, Any]:
+        """Return the entries of ``--json`` that stand beside a time: ``runtime``, and the time over
+        it."""
+        return {
+            "runtime": self.to_json(),
+            "over_runtime": number(self.over(us)),
+            "optimal_in_runtime": self.over(us) <= OPTIMAL,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object ``runtime`` of the command line."""
+        return {
+            "name": self.runtime,
+            "us": number(self.us),
+            "protocol": self.protocol,
+            "binds": {
+                "start_us": number(self.start_us),
+                "alpha_us": number(self.alpha_us),
+                "bytes_us": number(self.bytes_us),
+                "argument": self.argument,
+                "text": self.text,
+            },
+        }
+
 
 def runtime_bound(
     topology: Topology,
@@ -83,21 +124,25 @@ def runtime_bound(
     message_bytes: int,
     runtime: str,
     choice: ModelChoice = USUAL_CHOICE,
+    *,
+    best: bool = False,
 ) -> RuntimeBound:
     """Return the least time of any program for a message; what no size changes is kept.
 
-    ``choice``: the model that times programs, with numbers that replace its own.
+    ``choice``: the model that times programs, with numbers that replace its own. ``best``: its
+    defaults at the most that was seen of them, for times that are measured (:func:`.at_best`).
 
     Raises:
         UserError: a runtime without a model. BadTopology: as :func:`.bounds`.
     """
     found: RuntimeBound | None = None
     for name in models_of(topology, runtime):
-        model = choice.on(topology, name)
+        by = at_best(choice, topology, name) if best else choice
+        model = by.on(topology, name)
         protocols = PACKETS if runtime in BY_PACKETS else tuple(model.protocols)
         for protocol in sorted(protocols, key=lambda one: model.protocol(one).start_us):
             if found is None or model.protocol(protocol).start_us < found.us:
-                bound = _protocol_bound(topology, collective, runtime, name, choice, protocol)
+                bound = _protocol_bound(topology, collective, runtime, name, by, protocol)
                 one = bound.at(message_bytes)
                 found = one if found is None or one.us < found.us else found
     assert found is not None
@@ -110,13 +155,11 @@ def models_of(topology: Topology, runtime: str) -> tuple[str, ...]:
     Raises:
         UserError: a runtime without a model.
     """
-    if runtime not in RUNTIMES:
-        raise UserError(
-            f"expected a runtime with a model, got {runtime!r}", hint=", ".join(RUNTIMES)
-        )
+    if runtime not in TIMED:
+        raise UserError(f"expected a runtime with a model, got {runtime!r}", hint=", ".join(TIMED))
     if runtime in (NCCL, P2P.name):
         if inner_medium(topology) is Medium.XGMI:
-            return (RCCL,)
+            return (RCCL.name,)
         return (NCCL, NCCL_TREE) if runtime == NCCL else (NCCL,)
     return (runtime,)
 
@@ -126,6 +169,7 @@ class _ProtocolBound:
     """Bounds on programs of one protocol after the start of the call: ``plain``; those where ports
     of NICs take a while for a message, less ``early_us``; and sums of thread blocks."""
 
+    runtime: str
     protocol: Protocol
     start_us: Fraction
     host_us: Fraction
@@ -152,6 +196,7 @@ class _ProtocolBound:
         alpha = min(alpha, run)
         host = max(Fraction(0), self.host_us - self.start_us - run)
         return RuntimeBound(
+            self.runtime,
             float(self.start_us + run + host),
             str(self.protocol),
             float(self.start_us + host),
@@ -184,6 +229,7 @@ def _protocol_bound(
                 early, rows[i] = max(early, how.message_us - taken), most
         ports = with_rows(machine, rows)
     return _ProtocolBound(
+        runtime,
         protocol,
         how.start_us,
         model.host_us,
