@@ -29,7 +29,6 @@ from .field import Finalists, counted
 from .options import TuneOptions
 from .timing import MapJobs, RaceEntry
 
-
 NEAR = 1.05
 """Time ÷ least time of any program up to which more search is not worth it."""
 
