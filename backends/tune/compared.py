@@ -84,9 +84,10 @@ def plan_starts(
 def least_times(
     topology: Topology, collective: Collective, grid: Sequence[int], options: TuneOptions
 ) -> tuple[float, ...]:
-    """Return the least µs of any program of the runtime at each size; empty where plans are
-    measured, and on large machines."""
-    if options.measuring is not None or topology.ranks > QUICK_RANKS:
+    """Return the least µs of any program of the runtime at each size; empty on large machines, and
+    where plans are measured or timed by data sheets, by which it is the bound of schedules."""
+    timed = options.model == CALIBRATED and options.measuring is None
+    if not timed or topology.ranks > QUICK_RANKS:
         return ()
     choice = ModelChoice(options.model)
     runtime = options.wanted.runtime

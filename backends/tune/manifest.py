@@ -125,8 +125,11 @@ def entry_of(
         ),
         tuple(plans),
         (
-            *(_remarks(grid, bound_us, chosen, starts) if not least else ()),
-            *_near(grid, least, chosen, options.wanted.runtime),
+            *(
+                _near(grid, least, chosen, options.wanted.runtime)
+                if least
+                else _remarks(grid, bound_us, chosen, starts)
+            ),
             *_worth(chosen, own, came, [entries[one.place] for one in found], options.within),
             *_own(grid, chosen, came.own),
             *remarks(grid, chosen, own),
@@ -196,14 +199,12 @@ def _near(
     grid: Sequence[int], least: Sequence[float], chosen: Sequence[float], runtime: str
 ) -> Iterator[str]:
     """Yield how near plans are to the least time of any program of the runtime."""
-    over = [us / bound for us, bound in zip(chosen, least, strict=True)] if least else []
-    if not over:
-        return
+    over = [us / bound if bound else 1.0 for us, bound in zip(chosen, least, strict=True)]
     worst, near = over.index(max(over)), sum(x <= NEAR for x in over)
     yield (
-        f"within {NEAR - 1:.0%} of the least time of any program of {runtime} at {near} of "
-        f"{count(len(over), 'size')}, where no search can gain more; farthest from it at "
-        f"{format_binary(grid[worst])}: {over[worst]:.2f} times"
+        f"within {100 * (NEAR - 1):.0f} % of the least time of any program of {runtime} at {near} "
+        f"of {count(len(over), 'size')}, so that more search gains no more there; farthest from it "
+        f"at {format_binary(grid[worst])}: {over[worst]:.2f} times"
     )
     if all(x <= OPTIMAL for x in over):
         yield "every plan is optimal in this runtime"
