@@ -89,13 +89,19 @@ def least_times(
     timed = options.model == CALIBRATED and options.measuring is None
     if not timed or topology.ranks > QUICK_RANKS:
         return ()
-    choice = ModelChoice(options.model)
-    runtime = options.wanted.runtime
-    # Plans in which switches compute are MSCCL++'s, timed beside programs of the runtime's model.
-    names = {runtime, *([MSCCLPP] if asked_of(topology, collective, options) else [])}
+    choice, names = ModelChoice(options.model), raced_runtimes(topology, collective, options)
     return tuple(
         min(runtime_bound(topology, collective, n, name, choice).us for name in names) for n in grid
     )
+
+
+def raced_runtimes(
+    topology: Topology, collective: Collective, options: TuneOptions
+) -> tuple[str, ...]:
+    """Return the runtimes whose programs are in a race: plans in which switches compute are
+    MSCCL++'s, beside programs that are timed by the runtime's model."""
+    switches = asked_of(topology, collective, options)
+    return (options.wanted.runtime, *([MSCCLPP] if switches else []))
 
 
 def remarks(

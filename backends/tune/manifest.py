@@ -23,14 +23,14 @@ from ..compile.source import binary
 from .artefacts import artefacts_of
 from .cast_plans import limits_told
 from .choose import Stretch
-from .compared import least_times, plan_starts, remarks, runtime_times
+from .compared import least_times, plan_starts, raced_runtimes, remarks, runtime_times
 from .effort import EFFORT
 from .field import Finalists, counted
 from .options import TuneOptions
 from .timing import MapJobs, RaceEntry
 
 NEAR = 1.05
-"""Time ÷ least time of any program up to which more search is not worth it."""
+"""Time ÷ least time of any program up to which plans count as near it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def entry_of(
         tuple(plans),
         (
             *(
-                _near(grid, least, chosen, options.wanted.runtime)
+                _near(grid, least, chosen, raced_runtimes(topology, collective, options))
                 if least
                 else _remarks(grid, bound_us, chosen, starts)
             ),
@@ -196,15 +196,15 @@ def _remarks(
 
 
 def _near(
-    grid: Sequence[int], least: Sequence[float], chosen: Sequence[float], runtime: str
+    grid: Sequence[int], least: Sequence[float], chosen: Sequence[float], runtimes: Sequence[str]
 ) -> Iterator[str]:
     """Yield how near plans are to the least time of any program of the runtime."""
     over = [us / bound if bound else 1.0 for us, bound in zip(chosen, least, strict=True)]
     worst, near = over.index(max(over)), sum(x <= NEAR for x in over)
     yield (
-        f"within {100 * (NEAR - 1):.0f} % of the least time of any program of {runtime} at {near} "
-        f"of {count(len(over), 'size')}, so that more search gains no more there; farthest from it "
-        f"at {format_binary(grid[worst])}: {over[worst]:.2f} times"
+        f"within {100 * (NEAR - 1):.0f} % of the least time of any program of "
+        f"{' or '.join(runtimes)} at {near} of {count(len(over), 'size')}; farthest from it at "
+        f"{format_binary(grid[worst])}: {over[worst]:.2f} times"
     )
     if all(x <= OPTIMAL for x in over):
         yield "every plan is optimal in this runtime"

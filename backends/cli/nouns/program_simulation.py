@@ -18,7 +18,7 @@ from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds.runtime_bound import QUICK_RANKS, RuntimeBound, runtime_bound
 from weft.synth.fabric.occupancy import resource_name
-from weft.synth.time.calibrated import CALIBRATED
+from weft.synth.time.calibrated import DATASHEET
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import RuntimeModel
@@ -163,11 +163,12 @@ def _model(args: SimulateFlags, topology: Topology) -> RuntimeModel:
 def _least(
     args: SimulateFlags, topology: Topology, collective: Collective
 ) -> Callable[[int], RuntimeBound] | None:
-    """Return the least time of any program of the runtime by size; None on a large machine."""
-    if topology.ranks > QUICK_RANKS:
-        return None
+    """Return the least time of any program of the runtime by size; None on a large machine, and by
+    data sheets, by which it is the bound of schedules."""
     choice = chosen_model(args)
-    if args.local_bandwidth is not None and choice.name == CALIBRATED:
+    if topology.ranks > QUICK_RANKS or choice.name == DATASHEET:
+        return None
+    if args.local_bandwidth is not None:
         local = TimingNumber("local", Fraction(args.local_bandwidth), "given")
         choice = replace(choice, given=(*choice.given, local))
     runtime = args.target or MSCCL.name

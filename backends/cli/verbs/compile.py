@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.importers.generations import NO_PEER_ACCESS
 from weft.synth.bounds.runtime_bound import QUICK_RANKS, RuntimeBound, runtime_bound
+from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
@@ -93,11 +94,14 @@ def run(args: CompileFlags, console: Console) -> int:
 def _least(
     source: CompileSource, backend: Format, args: CompileFlags, timing: ProgramTiming
 ) -> RuntimeBound | None:
-    """Return the least time of any program of the runtime; None on a large machine."""
+    """Return the least time of any program of the runtime; None on a large machine, and by data
+    sheets, by which it is the bound of schedules."""
     runtime, machine = backend.timed_runtime(args.target), source.topology
+    size, choice = timing.message_bytes, chosen_model(args)
     if runtime is None or machine is None or machine.ranks > QUICK_RANKS:
         return None
-    size, choice = timing.message_bytes, chosen_model(args)
+    if choice.name == DATASHEET:
+        return None
     return runtime_bound(machine, source.collective, size, runtime, choice)
 
 
