@@ -33,6 +33,10 @@ from .variants import SETTINGS, Variant
 MOST_RACED = 16_000_000
 """Simulated operations of a race, a second for each four million."""
 
+SPARED = 1.005
+"""Ratio to the best within which the form of the fewest pieces is taken: they take thread blocks
+and messages."""
+
 SHARED = 10_000
 """Instructions of the largest program that is raced though its instances share channels or blocks,
 which gains 2 % at most: the passes make ten times as many instructions."""
@@ -201,7 +205,10 @@ def _ranking(
         for form in next(iter(tables.values()))
         if all(table[form] < math.inf for table in tables.values())
     }
-    return sorted(behind, key=_by(behind))
+    found = sorted(behind, key=_by(behind))
+    near = [form for form in found if behind[form] <= SPARED * behind[found[0]]]
+    first = min(near, key=lambda form: form.pieces * max(1, form.lanes), default=None)
+    return sorted(found, key=lambda form: form != first)
 
 
 def _by(table: Mapping[Variant, float]) -> Callable[[Variant], tuple[float, Variant]]:
@@ -262,7 +269,8 @@ class FormTimer:
         noun = cut(self.source, self.backend.name, o).noun
         request = Request(noun, in_place=o.in_place, segments=form.segments)
         us = self.backend.rounds_us(request, self.clock.topology, size)
-        return math.inf if us is None else us
+        start = float(self.clock.model.protocol(Protocol.SIMPLE).start_us)
+        return math.inf if us is None else start + us
 
     def _compiled(self, form: Variant) -> Program:
         """Return the program of a form.

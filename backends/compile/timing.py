@@ -18,12 +18,14 @@ from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import microseconds, number
 from weft.dsl.base.units import SizeRange, format_bytes
-from weft.dsl.nouns.program import Program
-from weft.dsl.nouns.runtime import RUNTIMES
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.runtime import P2P, RUNTIMES
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
+from weft.synth.bounds.runtime_bound import models_of
 from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
 from weft.synth.time.program_time import LEAST_TURNS, ProgramClock, simulate_program
+from weft.synth.time.reached import reached_machine
 from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
@@ -163,9 +165,10 @@ def clock_for(
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
-    by = model.on(topology, runtime)
-    loops = runtime in RUNTIMES
-    return ProgramTimer(topology, size, by if loops else by.unlooped())
+    by = model.on(topology, models_of(topology, runtime)[0])
+    if runtime == P2P.name:
+        return ProgramTimer(reached_machine(topology, by, Protocol.SIMPLE), size, by)
+    return ProgramTimer(topology, size, by if runtime in RUNTIMES else by.unlooped())
 
 
 def timing_of(
@@ -177,7 +180,9 @@ def timing_of(
         taken = clock.program_us(code)
         start = clock.start_us(code) if taken is not None else 0.0
     else:
-        taken, start = backend.rounds_us(made, clock.topology, clock.message_bytes), 0.0
+        taken = backend.rounds_us(made, clock.topology, clock.message_bytes)
+        start = float(clock.model.protocol(Protocol.SIMPLE).start_us)
+        taken = None if taken is None else start + taken
     return None if taken is None else ProgramTiming(clock.message_bytes, taken, us, start)
 
 

@@ -50,9 +50,6 @@ WITH_CASTS = "mscclpp-json"
 FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
 """Lowering flags without effect in formats without thread blocks."""
 
-MSCCLPP = "mscclpp"
-"""Runtime whose model times plans: kernels that write into each other's memory, without a loop."""
-
 GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 
 

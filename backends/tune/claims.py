@@ -28,7 +28,7 @@ from ..check.checks import Check
 from ..compile.variants import variant_of
 from .artefacts import Wanted
 from .choose import EVEN
-from .compared import plan_starts, runtime_times
+from .compared import least_times, plan_starts, runtime_times
 from .folder import XML, XmlFiles
 from .library_model import library_choice, library_model, library_runtime
 from .options import TuneOptions
@@ -87,6 +87,14 @@ class Claims:
                 yield (f"{_us(said)} µs at {format_binary(size)}, where {_us(least)} are proved")
             if self.simulated and SLACK * us < said:
                 yield (f"{_us(us)} µs at {format_binary(size)} would be quicker than its bound")
+
+        found = least_times(self.library.topology, one.collective, one.grid, self._options())
+        for size, said, us in zip(one.grid, one.runtime_bound_us, found, strict=False):
+            if not _alike(said, us):
+                yield (
+                    f"any program takes {_us(us)} µs at {format_binary(size)}, in the manifest "
+                    f"{_us(said)}"
+                )
 
     # --- plans ------------------------------------------------------------------------------------
 

@@ -16,17 +16,21 @@ from weft.dsl.nouns.library import Candidate, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.schedule import dump, dumps
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, lower_bound_us
+from weft.synth.bounds.runtime_bound import OPTIMAL
 from weft.synth.time.schedule_time import simulate
 
 from ..compile.source import binary
 from .artefacts import artefacts_of
 from .cast_plans import limits_told
 from .choose import Stretch
-from .compared import plan_starts, remarks, runtime_times
+from .compared import least_times, plan_starts, raced_runtimes, remarks, runtime_times
 from .effort import EFFORT
 from .field import Finalists, counted
 from .options import TuneOptions
 from .timing import MapJobs, RaceEntry
+
+NEAR = 1.05
+"""Time ÷ least time of any program up to which plans count as near it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ def entry_of(
     bound_us = tuple(float(lower_bound_us(bound, n)) for n in grid)
     at = [entries[next(s.place for s in found if s.low <= n <= s.high)] for n in grid]
     own = runtime_times(topology, collective, grid, options)
+    least = least_times(topology, collective, grid, options)
     starts = plan_starts(topology, [one.variant.protocol for one in at], options)
     tuned = Tuned(
         collective,
@@ -120,7 +125,11 @@ def entry_of(
         ),
         tuple(plans),
         (
-            *_remarks(grid, bound_us, chosen, starts),
+            *(
+                _near(grid, least, chosen, raced_runtimes(topology, collective, options))
+                if least
+                else _remarks(grid, bound_us, chosen, starts)
+            ),
             *_worth(chosen, own, came, [entries[one.place] for one in found], options.within),
             *_own(grid, chosen, came.own),
             *remarks(grid, chosen, own),
@@ -129,6 +138,7 @@ def entry_of(
         ),
         starts,
         own,
+        least,
     )
     return TuneResult(tuned, files)
 
@@ -183,6 +193,21 @@ def _remarks(
         f"within 10 % of the bound at {near:.0%} of {sizes}; farthest from it at "
         f"{format_binary(grid[worst])}: {over[worst]:.2f} times{apart}"
     ]
+
+
+def _near(
+    grid: Sequence[int], least: Sequence[float], chosen: Sequence[float], runtimes: Sequence[str]
+) -> Iterator[str]:
+    """Yield how near plans are to the least time of any program of the runtime."""
+    over = [us / bound if bound else 1.0 for us, bound in zip(chosen, least, strict=True)]
+    worst, near = over.index(max(over)), sum(x <= NEAR for x in over)
+    yield (
+        f"within {100 * (NEAR - 1):.0f} % of the least time of any program of "
+        f"{' or '.join(runtimes)} at {near} of {count(len(over), 'size')}; farthest from it at "
+        f"{format_binary(grid[worst])}: {over[worst]:.2f} times"
+    )
+    if all(x <= OPTIMAL for x in over):
+        yield "every plan is optimal in this runtime"
 
 
 def _worth(

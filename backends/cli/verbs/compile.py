@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.importers.generations import NO_PEER_ACCESS
+from weft.synth.bounds.runtime_bound import QUICK_RANKS, RuntimeBound, runtime_bound
+from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from ...compile.prepare import CompileResult
     from ...compile.source import CompileSource
-    from ...compile.timing import Recompiled
+    from ...compile.timing import ProgramTiming, Recompiled
 
 USUAL_NODE = 8
 """GPUs of a usual node: more ranks are likely to be on several."""
@@ -62,6 +64,8 @@ def run(args: CompileFlags, console: Console) -> int:
         console.say("Chosen", artefact.choice.text)
     if artefact.timing:
         console.say("Timed", artefact.timing.text)
+        if least := _least(source, backend, args, artefact.timing):
+            console.say("Bound", least.verdict(artefact.timing.program_us))
     if artefact.recompiled:
         _tell_recompiled(artefact.recompiled, args, console)
     checks = [made.check.to_json()]
@@ -77,12 +81,27 @@ def run(args: CompileFlags, console: Console) -> int:
         for remark in source.remarks:
             facts |= {**remark.facts, remark.label.lower(): remark.text(made.code)}
         if artefact.timing:
-            choice = artefact.choice.to_json() if artefact.choice else {}
-            facts["time"] = artefact.timing.to_json() | choice
+            facts["time"] = artefact.timing.to_json()
+            facts["time"] |= artefact.choice.to_json() if artefact.choice else {}
+            facts["time"] |= least.beside(artefact.timing.program_us) if least else {}
         if artefact.recompiled:
             facts["recompiled"] = artefact.recompiled.to_json()
         console.result("", facts | {"checks": checks})
     return Exit.DONE
+
+
+def _least(
+    source: CompileSource, backend: Format, args: CompileFlags, timing: ProgramTiming
+) -> RuntimeBound | None:
+    """Return the least time of any program of the runtime; None on a large machine, and by data
+    sheets, by which it is the bound of schedules."""
+    runtime, machine = backend.timed_runtime(args.target), source.topology
+    size, choice = timing.message_bytes, chosen_model(args)
+    if runtime is None or machine is None or machine.ranks > QUICK_RANKS:
+        return None
+    if choice.name == DATASHEET:
+        return None
+    return runtime_bound(machine, source.collective, size, runtime, choice)
 
 
 def _written(output: str, files: Mapping[str, bytes]) -> str:

@@ -11,10 +11,11 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.runtime import MSCCLPP
 
 from ...check.checks import Check, of_findings
 from ...compile.request import ProvedArtefact, Request
-from ..format import MSCCLPP, ExecutionReport, ExecutionRequest, Format, Requirements
+from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
 from .plan.read import read_plan
 from .text import plan_text
 

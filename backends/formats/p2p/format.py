@@ -12,6 +12,7 @@ from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.runtime import P2P
 from weft.dsl.nouns.schedule import Schedule
 
 from ...check.checks import Check, of_findings
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from ...check.findings import Finding
     from ...execute.execute import Execution
 
-MESSAGE_US = 1.0
-"""µs that a message holds its links beside its bytes, where numbers of segments are compared: about
-what a library of processes takes for each, assumed."""
+MESSAGE_US = 0.1
+"""µs that a message holds its links beside its bytes, assumed: about what a thread block takes."""
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 
@@ -157,7 +157,7 @@ class ScriptFile(Format):
         return ProvedArtefact(text, script, size, GOOD, Check("script", True, GOOD), facts)
 
     def timed_runtime(self, target: str) -> str | None:
-        return "p2p"
+        return P2P.name
 
     def rounds_us(self, request: Request, topology: Topology, message_bytes: int) -> float:
         from .compile import compile_script

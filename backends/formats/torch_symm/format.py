@@ -13,11 +13,12 @@ from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import MSCCLPP
 
 from ...check.checks import Check, of_findings
 from ...compile.request import Request
 from ...execute.execute import Execution
-from ..format import MSCCLPP, ExecutionReport, ExecutionRequest, Format, Requirements
+from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
 from .read import SymmProgram, read_program
 
 if TYPE_CHECKING:
