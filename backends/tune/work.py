@@ -436,8 +436,11 @@ def _deep(
         _times(stand, base, cases, found, EFFORT.form_ratio)
     sizes = [n for n in wide if found.sizes[n].open]
     sizes = [n for n in sizes if not forms[n] or found.near(n, EFFORT.wide_ratio)]
+    if len(stand.schedule.casts):
+        _copies(stand, Variant(), {n: list(stand.protocols) for n in sizes}, found, COUNTS)
+        return
     last: list[Variant] = []
-    for size in () if len(stand.schedule.casts) else sizes:
+    for size in sizes:
         own = found.form(size)
         race(
             stand.space,

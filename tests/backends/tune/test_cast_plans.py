@@ -75,8 +75,6 @@ def test_a_sum_that_is_also_stored_on_a_neighbour_takes_longer() -> None:
 
 def test_only_copies_side_by_side_are_tried() -> None:
     two_shot = made("nvls", "allreduce")
-    stand = Stand(two_shot, "executor", (Protocol.SIMPLE,), "calibrated")
-    assert stand.shapes == (Variant(),)
     assert form_of(two_shot, Variant(instances=2, segments=4)) == Variant(instances=2)
     given = {
         "schedule": json.loads(json.dumps(dump(two_shot))),
