@@ -23,12 +23,12 @@ from weft.synth.time.runtime_model import RuntimeModel
 from .analyses.planned import distinct_orders
 from .compile import AUTO, SETTLED, CompileOptions
 from .descent import PARTS, Clock, FormSpace, race
-from .pipeline import DEFAULT_PASSES
+from .pipeline import DEFAULT_PASSES, SETTINGS
 from .replicate import has_room, repeated
 from .request import Request
 from .source import CompileSource, Emitter, cut
 from .timing import MOST_OPERATIONS, ProgramTimer
-from .variants import SETTINGS, Variant
+from .variants import Variant
 
 MOST_RACED = 16_000_000
 """Simulated operations of a race, a second for each four million."""

@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
@@ -44,14 +45,16 @@ from .pipeline import DEFAULT_PASSES, Journal, Pass, of_form
 AUTO: Final = "auto"
 """Instances that the front end must choose by a race (:mod:`~weft.backends.compile.choice`)."""
 
-SETTLED = {
-    "pairing": Pairing.AUTO,
-    "lanes": 0,
-    "spread": Spread.LANES,
-    "segments": 1,
-    "order": Order.PRIORITY,
-    "parts": 1,
-}
+SETTLED: Mapping[str, Any] = MappingProxyType(
+    {
+        "pairing": Pairing.AUTO,
+        "lanes": 0,
+        "spread": Spread.LANES,
+        "segments": 1,
+        "order": Order.PRIORITY,
+        "parts": 1,
+    }
+)
 """Settings of the fixed form; instances and protocol are the input's."""
 
 ATTEMPTS = 8
@@ -286,7 +289,7 @@ def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOp
     """Return the options with what their user left to the input."""
     if o.instances == AUTO:
         raise UserError("instances='auto' is not chosen here", hint="name a number")
-    usual = {**SETTLED, "instances": instances, "protocol": protocol}
+    usual: dict[str, Any] = {**SETTLED, "instances": instances, "protocol": protocol}
     return replace(o, **{k: x for k, x in usual.items() if getattr(o, k) is None})
 
 

@@ -83,7 +83,7 @@ class FormSpace:
     def beside(self, form: Variant) -> Iterator[Variant]:
         """Yield the forms next to one: one setting differs, or two that make up for each other."""
         for name in ("instances", "segments", "parts"):
-            yield from (replace(form, **{name: x}) for x in self._next(name, form))
+            yield from self._next(form, name)
         yield from (replace(form, protocol=x) for x in self.protocol if x is not form.protocol)
         yield from (replace(form, order=x) for x in self.order if x is not form.order)
         fewer, more = max(1, form.instances // 2), form.segments * 2
@@ -97,10 +97,12 @@ class FormSpace:
                 yield replace(form, instances=one[0], segments=one[1])
         yield from (replace(form, pairing=x) for x in self.pairing if x is not form.pairing)
 
-    def _next(self, name: str, form: Variant) -> Iterator[int]:
-        """Yield the next larger and the next smaller value of a setting."""
+    def _next(self, form: Variant, name: str) -> Iterator[Variant]:
+        """Yield a form with the next larger and the next smaller value of a setting."""
         values, at = getattr(self, name), getattr(self, name).index(getattr(form, name))
-        yield from (*values[at + 1 : at + 2], *values[max(0, at - 1) : at])
+        for value in (*values[at + 1 : at + 2], *values[max(0, at - 1) : at]):
+            changed: dict[str, Any] = {name: value}
+            yield replace(form, **changed)
 
 
 def race(
