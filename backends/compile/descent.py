@@ -69,15 +69,16 @@ class FormSpace:
     def starts(self, size: int) -> list[Variant]:
         """Return the forms from which a descent may start at a size, and the plain one."""
         apart = Variant(4, pairing=Pairing.NONE)
-        lines = replace(apart, protocol=Protocol.LL128)
+        lines, long = replace(apart, protocol=Protocol.LL128), replace(apart, segments=8)
         if len(self.parts) > 1:
-            few, many = replace(apart, parts=8), replace(apart, parts=32)
+            few, many = replace(apart, segments=4, parts=8), replace(apart, parts=32)
             found = [few, replace(lines, parts=8), many]
         elif size >= LARGE_BYTES:
-            found = [replace(apart, segments=8), apart, replace(lines, segments=2)]
+            wide = replace(long, instances=2, lanes=LANES)
+            found = [long, wide, replace(lines, segments=2)]
         else:
-            small = replace(apart, protocol=Protocol.LL)
-            found = [small, replace(lines, segments=2), replace(apart, segments=8)]
+            small = replace(apart, protocol=Protocol.LL, segments=4)
+            found = [small, replace(lines, segments=2), long]
         return list(dict.fromkeys(map(self.nearest, (*found, Variant()))))
 
     def beside(self, form: Variant) -> Iterator[Variant]:
