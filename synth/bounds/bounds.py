@@ -174,8 +174,8 @@ def arguments(found: Bounds) -> Iterator[tuple[Callable[[int], Fraction], Certif
     """Yield all bounds, the simplest first: µs by message size in bytes, and the proof."""
     yield lambda _: found.latency_us, found.latency_certificate
     yield lambda message_bytes: found.us_per_byte * message_bytes, found.certificate
-    for one in (*found.composite, *found.reach):
-        yield one.at, one.certificate
+    yield from ((one.at, one.certificate) for one in found.composite)
+    yield from ((one.at, one.certificate) for one in found.reach)
 
 
 @kept()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
@@ -40,7 +39,8 @@ def run(args: BoundFlags, console: Console) -> int:
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
     programs = _programs(args, topology, collective, size)
-    sizes = [x | y for x, y in zip_longest(sizes, programs, fillvalue={})]
+    for row, program in zip(sizes, programs, strict=False):
+        row |= program
     remark = "" if programs else schedule_remark(topology)
     gain, rates = switch_gain(topology, collective), reached_rates(topology, collective)
     brought = [one.words for one in (gain, rates) if one is not None]
