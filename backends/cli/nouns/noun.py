@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.library import Library
     from weft.dsl.nouns.workload import Workload
     from weft.dsl.nouns.workload_plan import WorkloadPlan
-    from weft.synth.bounds.runtime_bound import RuntimeBound
+    from weft.synth.bounds import RuntimeBound
 
 USUAL_SIZES = "1KiB:1GiB"
 COMPARED_STRIDE = 4

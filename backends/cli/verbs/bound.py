@@ -8,8 +8,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import exact, facts, number, rounded
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
-from weft.synth.bounds import ROOTED, binding, bounds
-from weft.synth.bounds.runtime_bound import runtime_bound
+from weft.synth.bounds import ROOTED, binding, bounds, runtime_bound
 from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
@@ -166,18 +165,14 @@ def _text(
         columns += [f"{x}:runtime.binds.{y}_us" for x, y in PARTS] + ["by:runtime.binds.argument"]
         parts.append(shown(sizes, *columns, "at best µs:runtime.at_best_us"))
         if last := sizes[-1].get("runtime"):
-            parts.append(_program_text(last, sizes[-1]["bytes"]))
+            size, reached = format_bytes(sizes[-1]["bytes"]), f"what {last['protocol']} reaches"
+            told = f"programs of {last['name']} at {size}, with {reached} of bandwidths, and its α"
+            parts.append(f"{told}: {last['binds']['text']}")
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
         said = {one.certificate.text for one in bound.composite[-1:]}
         parts += [t for t, kind in used.items() if kind in ("composite", "reach") and t not in said]
         parts += [remark] if remark else []
     return "\n\n".join(parts)
-
-
-def _program_text(one: dict[str, Any], size: int) -> str:
-    """Return the argument that binds programs at a size."""
-    told = f"programs of {one['name']} at {format_bytes(size)}, with what {one['protocol']} reaches"
-    return f"{told} of bandwidths, and its α: {one['binds']['text']}"
 
 
 def _beyond(bound: Bounds, text: str) -> str:

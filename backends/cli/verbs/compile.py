@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.importers.generations import NO_PEER_ACCESS
-from weft.synth.bounds.runtime_bound import QUICK_RANKS, RuntimeBound, runtime_bound
+from weft.synth.bounds import BOUND_EFFORT, RuntimeBound, runtime_bound
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.prepare import artefact_of
@@ -98,7 +98,7 @@ def _least(
     sheets, by which it is the bound of schedules."""
     runtime, machine = backend.timed_runtime(args.target), source.topology
     size, choice = timing.message_bytes, chosen_model(args)
-    if runtime is None or machine is None or machine.ranks > QUICK_RANKS:
+    if runtime is None or machine is None or machine.ranks > BOUND_EFFORT.program_ranks:
         return None
     if choice.name == DATASHEET:
         return None

@@ -16,8 +16,7 @@ from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
-from weft.synth.bounds.runtime_bound import OPTIMAL, QUICK_RANKS, runtime_bound
+from weft.synth.bounds import BOUND_EFFORT, Bounds, binding, bounds, lower_bound_us, runtime_bound
 from weft.synth.engines.classic.in_network import InNetwork
 from weft.synth.engines.classic.place import ClassicAlgorithm, Site
 from weft.synth.engines.classic.schedule import to_schedule
@@ -171,10 +170,10 @@ def _least_program(shown: ShownProgram, run: ProgramSimulation) -> list[Any]:
     """Return the tile of the least time of any program; none on large machines, and by data sheets,
     by which it is the lower bound."""
     t = shown.topology
-    if t is None or t.ranks > QUICK_RANKS or shown.choice.name == DATASHEET:
+    if t is None or t.ranks > BOUND_EFFORT.program_ranks or shown.choice.name == DATASHEET:
         return []
     one = runtime_bound(t, shown.program.collective, shown.size, MSCCL.name, shown.choice)
-    optimal = " (optimal in this runtime)" if one.over(run.time_us) <= OPTIMAL else ""
+    optimal = " (optimal in this runtime)" if one.optimal(run.time_us) else ""
     told = f"{one.over(run.time_us):.3f} times that{optimal}; {one.parts}"
     return [tile(f"any program of {one.runtime}", microseconds(one.us), told)]
 
