@@ -215,11 +215,9 @@ def _protocol_bound(
 ) -> _ProtocolBound:
     model = choice.on(topology, named)
     how = model.protocol(protocol)
-    machine = _with_blocks(
-        program_machine(topology, runtime, model, protocol), runtime, model, protocol
-    )
-    ports, early = machine, Fraction(0)
-    if how.message_us and runtime not in WHOLE_MESSAGES:
+    machine = program_machine(topology, runtime, model, protocol)
+    ports, early, casts = machine, Fraction(0), any(node.computes for node in machine.nodes)
+    if how.message_us and runtime not in WHOLE_MESSAGES and not casts:
         most = Fraction(how.payload) / how.message_us / BYTES_PER_US_PER_GBPS
         rows = [*machine.capacities()]
         for i in media_rows(topology, model).port.nonzero()[0].tolist():

@@ -87,16 +87,12 @@ def _programs(
 ) -> list[dict[str, Any]]:
     """Return the least times of programs at each size, as entry ``runtime``; none where no runtime
     is named."""
-    choice = chosen_model(args)
     if args.runtime is None:
-        if args.model or args.timing:
-            told = "--model and --timing are of times of programs"
-            raise UserError(told, hint="--runtime says of which")
         return []
     if size is None:
         told = "expected a message size, got none: programs of a runtime take a time at a size"
         raise UserError(told, where="--runtime", hint="--size 1MiB")
-    least = max(collective.ranks, collective.plain().message_chunks)
+    choice, least = chosen_model(args), max(collective.ranks, collective.plain().message_chunks)
     if size.low < least:
         raise UserError(
             f"expected messages of {least} bytes or more, an element for each rank, got "
