@@ -155,6 +155,21 @@ def test_a_wrong_question_is_told_as_such() -> None:
         synthesize(Problem(cut, make("allgather", 4), None, Objective.BANDWIDTH))
 
 
+def test_only_those_that_are_named_take_part() -> None:
+    where = topology("ring:4")
+    problem = Problem(where, make("allgather", 4), None, Objective.TIME, 1 << 20)
+    outcome = synthesize(problem, "portfolio{engines=classic}")
+    assert found_by(outcome) == {"classic"}
+    assert outcome.points[0].schedule.provenance["engine"] == "portfolio{engines=classic}"
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    problem = Problem(topology("mesh:3x3"), make("allgather", 9), None, Objective.TIME, 1 << 16)
+    first, again = (synthesize(problem, budget=Budget(0.5, seed=3)) for _ in range(2))
+    assert dumps(first.points[0].schedule) == dumps(again.points[0].schedule)
+    assert first.statements == again.statements
+
+
 # --- endings --------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import make, one_shot_allreduce
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import dumps
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Outcome, Status
 from weft.synth.bounds import bounds, lower_bound_us
@@ -109,6 +110,11 @@ def test_time_is_the_best_of_all_at_that_size() -> None:
 def test_boxes_get_a_hierarchical_answer() -> None:
     outcome = solved("dgx-a100:nodes=2", "allreduce", Objective.BANDWIDTH)
     assert outcome.points[0].schedule.provenance["algorithm"] == "two_level"
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    first, second = (solved("dgx1", "allreduce", Objective.FRONTIER) for _ in range(2))
+    assert [dumps(p.schedule) for p in first.points] == [dumps(p.schedule) for p in second.points]
 
 
 def test_a_group_with_a_root() -> None:

@@ -76,6 +76,14 @@ def _few_under_way(source: Stream) -> bool:
     return bool((m.arrives // m.hold[m.first[:-1]]).max() < 60)
 
 
+@pytest.mark.parametrize("machine", ["torus:4x4", "mesh:3x4", "ring:7"])
+def test_the_same_seed_gives_the_same_stream(machine: str) -> None:
+    a, b, c = (_plan(machine, seed)[1] for seed in (5, 5, 6))
+    assert np.array_equal(a.hop, b.hop)
+    assert np.array_equal(a.chunk, b.chunk)
+    assert not (np.array_equal(a.hop, c.hop) and np.array_equal(a.chunk, c.chunk))
+
+
 # --- the judge ------------------------------------------------------------------------------------
 
 
