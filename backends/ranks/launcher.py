@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,8 @@ TERMINATING = 2.0
 """Seconds for ranks, and for what started them, to end when they get SIGTERM."""
 
 PARTING = 5.0
-"""Seconds for processes that were killed to be gone."""
+"""Seconds for processes that were killed to be gone, and for ranks that have left their result to
+close their connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +412,7 @@ def run_program(
         (folder / PLAN).write_text(json.dumps(plan), "utf-8")
         limit = seconds + 2 * STARTING
         started = command(on, folder, ranks, limit, program)
+        closing: list[Deadline] = []
         with (
             owning(folder),
             running([started], folder, grace=TERMINATING) as processes,
@@ -420,7 +422,9 @@ def run_program(
             def heard() -> bool:
                 for line in lines.readlines():
                     tell(line.strip())
-                return False
+                if not closing and (folder / FOUND).exists():
+                    closing.append(Deadline(PARTING))
+                return bool(closing) and closing[0].over()
 
             wait(processes, limit, heard)
         for lacking in sorted(folder.glob(LACKING.format("*"))):
@@ -437,8 +441,9 @@ def run_program(
         return json.loads((folder / FOUND).read_text("utf-8"))
 
 
-def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Any]) -> None:
-    """In a module that :func:`run_program` runs: do ``work``, and leave what it returns on rank 0.
+def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Iterator[Any]]) -> None:
+    """In a module that :func:`run_program` runs: do ``work``, and leave the result that it yields
+    on rank 0. What it does after that, such as closing connections, cannot lose the result.
 
     It gets the runtime's name, the plan, the folder, and what reports a state.
 
@@ -453,13 +458,13 @@ def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Any]) -> N
         sys.stdout.flush()
 
     try:
-        found = work(on, json.loads((folder / PLAN).read_text("utf-8")), folder, tell)
+        for found in work(on, json.loads((folder / PLAN).read_text("utf-8")), folder, tell):
+            if found is not None:
+                _leave(folder / FOUND, found)
     except Missing as error:
         lacking = {"message": error.message, "hint": error.hint}
         _leave(folder / LACKING.format(os.getpid()), lacking)
         raise
-    if found is not None:
-        _leave(folder / FOUND, found)
 
 
 def _leave(place: Path, found: Any) -> None:

@@ -31,6 +31,9 @@ from ..output.stages import telling
 from ..work.lowering import source_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from ...formats.p2p.model import Script
     from ...ranks.bench.job import BenchTime, Predict
 
@@ -40,6 +43,7 @@ LARGEST = 1 << 30
 def run(args: BenchFlags, console: Console) -> int:
     if args.on == "nccl" and (missing := unusable(0)):
         raise missing
+    world = None
     with telling(console, "Running") as tell:
         tell("compile")
         plans = [_plan(text, args) for text in args.files]
@@ -48,9 +52,6 @@ def run(args: BenchFlags, console: Console) -> int:
         if is_joined(args.on):
             world = world_of(args.on, bench.timeout)
             rows = attend(bench, world, lambda _: None)
-            world.close()
-            if rows is None:
-                return Exit.DONE
         else:
             limit = len(bench.lengths) * (2 * bench.seconds + bench.timeout)
             rows = run_program(
@@ -61,6 +62,19 @@ def run(args: BenchFlags, console: Console) -> int:
                 limit,
                 tell,
             )
+    code = Exit.DONE if rows is None else _told(rows, bench, predictions, args, console)
+    if world is not None:  # after the results are told: it may fail
+        world.close()
+    return code
+
+
+def _told(
+    rows: Sequence[Mapping[str, Any]],
+    bench: Bench,
+    predictions: Mapping[str, Predict],
+    args: BenchFlags,
+    console: Console,
+) -> Exit:
     found = entries(rows, bench.units, predictions)
     wrong = [x for x in found if x.wrong]
     console.result(

@@ -6,7 +6,7 @@ As a program: one of the ranks that :mod:`..launcher` started.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -139,15 +139,16 @@ def row_of(size: int, name: str, ranks: list[tuple[list[float], str | None]]) ->
     return {"bytes": size, "name": name, "us": slowest, "wrong": wrong}
 
 
-def serve(on: str, plan: Any, folder: Path, tell: Callable[[str], None]) -> Any:
-    """Run one of the ranks of the job in a folder."""
+def serve(on: str, plan: Any, folder: Path, tell: Callable[[str], None]) -> Iterator[Any]:
+    """Run one of the ranks of the job in a folder; its times are yielded before the world closes,
+    which may fail."""
     bench = Bench.from_json(plan)
     if on == "jax":
-        return on_devices(bench, tell)
+        yield on_devices(bench, tell)
+        return
     world = world_of(on, bench.timeout, folder, bench.units.ranks)
-    rows = attend(bench, world, tell if not world.rank else lambda _: None)
+    yield attend(bench, world, tell if not world.rank else lambda _: None)
     world.close()
-    return rows
 
 
 # --- the runtimes' own collectives, on the arrays that our functions take -------------------------

@@ -55,8 +55,8 @@ class Patient(Mpi):
         )
 
 
-def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
-    """Run a rank of MPI; return the findings on rank 0.
+def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Iterator[Findings | None]:
+    """Run a rank of MPI; yield the findings on rank 0.
 
     Raises:
         Missing: mpi4py is not installed.
@@ -65,13 +65,14 @@ def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
         raise Missing("MPI needs the Python package mpi4py", hint="pip install 'weft[mpi]'")
     wire, patient = Mpi(timeout=WAIT), Patient(timeout=effort.seconds)
     probe = Probe(wire, patient, np.copy, np.asarray, effort.batches)
-    return survey(probe, effort, seed, tell, WireCaller(probe))
+    yield survey(probe, effort, seed, tell, WireCaller(probe))
 
 
 def measure_torch(
     effort: ProbeLimits, seed: int, tell: Tell, place: Path | None = None, ranks: int = -1
-) -> Findings | None:
-    """Run a rank of torch.distributed (gloo), of torchrun or of a job with a folder.
+) -> Iterator[Findings | None]:
+    """Run a rank of torch.distributed (gloo), of torchrun or of a job with a folder; yield the
+    findings on rank 0, then leave the ranks.
 
     Raises:
         Missing: torch is not installed.
@@ -87,9 +88,8 @@ def measure_torch(
         lambda x: x.numpy(),
         effort.batches,
     )
-    found = survey(probe, effort, seed, tell, WireCaller(probe))
+    yield survey(probe, effort, seed, tell, WireCaller(probe))
     world.close()
-    return found
 
 
 def measure_threads(ranks: int, effort: ProbeLimits, seed: int, tell: Tell) -> Findings:
@@ -189,17 +189,17 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
-    """Run a rank that MPI started; return the findings on rank 0.
+def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Iterator[Findings | None]:
+    """Run a rank that MPI started; yield the findings on rank 0.
 
     Raises:
         Missing: as :func:`connected`.
     """
     probe = probe_of(connected(), effort)
     if not shares_gpus():
-        return survey(probe, effort, seed, tell, NcclCaller(probe))
-    found = survey(probe, effort, seed, tell, None)
-    return found and replace(found, remarks=(ON_ONE_GPU, *found.remarks))
+        yield survey(probe, effort, seed, tell, NcclCaller(probe))
+    elif found := survey(probe, effort, seed, tell, None):
+        yield replace(found, remarks=(ON_ONE_GPU, *found.remarks))
 
 
 def written(name: str, found: Findings, family: str = "") -> dict[str, Any]:
@@ -231,14 +231,15 @@ def written(name: str, found: Findings, family: str = "") -> dict[str, Any]:
     }
 
 
-def serve(on: str, plan: Any, folder: Path, tell: Tell) -> dict[str, Any] | None:
+def serve(on: str, plan: Any, folder: Path, tell: Tell) -> Iterator[dict[str, Any] | None]:
     """Run one of the ranks that :mod:`..launcher` started."""
     effort, seed = ProbeLimits(**plan["effort"]), plan["seed"]
     if on == "torch":
-        found = measure_torch(effort, seed, tell, folder, plan["ranks"])
+        measured = measure_torch(effort, seed, tell, folder, plan["ranks"])
     else:
-        found = (measure_mpi if on == "mpi" else measure_nccl)(effort, seed, tell)
-    return None if found is None else written(plan["name"], found, plan["family"])
+        measured = (measure_mpi if on == "mpi" else measure_nccl)(effort, seed, tell)
+    for found in measured:
+        yield None if found is None else written(plan["name"], found, plan["family"])
 
 
 GB_PER_S = 1e-3
