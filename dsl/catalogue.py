@@ -205,7 +205,7 @@ def _no_file(name: str) -> BadFile:
             return BadFile("no such file" if plain else "a + without a host", where=plain or name)
         if is_there and star and not re.fullmatch(r"\d{1,5}", number):
             hint = f"{plain}*2 is two such hosts, and 99999 are the most"
-            return BadFile(f"{number!r} is no number of hosts", where=name, hint=hint)
+            return BadFile(f"expected a number of hosts, got {number!r}", where=name, hint=hint)
     return BadFile("no such file", where=name)
 
 
@@ -251,7 +251,9 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
     parts = []
     for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):
         if not count:
-            raise UserError(f"{term}*0 is no host", where=text, hint="leave it out")
+            raise UserError(
+                f"expected one host or more, got {term}*0", where=text, hint="leave it out"
+            )
         own = parse_spec(term) if term.partition(":")[0] in _known() else _file_spec(term)[1]
         if own.has("nodes"):
             raise UserError(f"{term}: nodes= is written *N here", where=own.keys["nodes"])

@@ -194,7 +194,7 @@ def structure(code: Code) -> list[Finding]:
         (RECEIVES, code.block_recv, "receives"),
     ):
         alone = np.flatnonzero(does[code.op] & (peer[block] < 0))
-        text = f"{word}, but its block has no such peer"
+        text = f"{word}: expected a {word[:-1]} peer of its thread block, got none"
         found += at_transfers("structure", code, alone, text, kind="refused")
     return found
 

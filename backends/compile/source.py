@@ -105,7 +105,7 @@ def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Conver
         if to == BY_OFFSETS:
             return f"the program is what is done to each of the schedule's {slices} segments"
         return (
-            f"{to} has no loop: the schedule's {slices} segments are run as one; "
+            f"{to} cannot loop: the schedule's {slices} segments are run as one; "
             f"--segments N cuts every chunk into N pieces"
         )
 
@@ -253,7 +253,8 @@ def refuse_lowering(options: CompileOptions) -> None:
             )
     if options.protocol not in (None, WireProtocol.SIMPLE):
         raise UserError(
-            f"{options.protocol} has no load-reduce: flags of packets cannot be summed",
+            f"expected protocol Simple, got {options.protocol}: a load-reduce would sum "
+            "the flags of packets",
             hint="--protocol Simple",
         )
 

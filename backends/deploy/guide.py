@@ -283,7 +283,7 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
         found.append(f"source {folder}/env.sh once: it makes {HERE}, which MSCCL_CONFIG names")
     if loader.name == "mscclpp":
         found.append(
-            f"-o FOLDER writes {PLANS}; nccl-tests, which is no Python program, cannot register "
+            f"-o FOLDER writes {PLANS}; nccl-tests, not being a Python program, cannot register "
             "plans: time your own program"
         )
         found.append(

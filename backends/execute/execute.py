@@ -149,8 +149,8 @@ def run_program(
     pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
     if rest or not pieces:
         raise UserError(
-            f"{program.message_chunks} chunks are no multiple of the collective's "
-            f"{program.collective.message_chunks}",
+            f"expected a multiple of the collective's {program.collective.message_chunks} chunks, "
+            f"got {program.message_chunks}",
             where=program.name,
         )
     return run_all(

@@ -165,7 +165,7 @@ def unfit(code: Code, place: BufferLayout) -> str | None:
     lonely = SENDS[code.op] & (code.block_send[block] < 0)
     lonely |= RECEIVES[code.op] & (code.block_recv[block] < 0)
     if lonely.any():
-        return f"{code.describe(int(np.argmax(lonely)))} has no peer"
+        return f"{code.describe(int(np.argmax(lonely)))} lacks a peer"
     for peer, name in ((code.block_send, "sends to"), (code.block_recv, "receives from")):
         ends = np.stack([code.block_rank, peer, code.block_channel])[:, peer >= 0]
         if np.unique(ends, axis=1).shape[1] < ends.shape[1]:

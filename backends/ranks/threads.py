@@ -26,7 +26,7 @@ class ThreadMember(Member):
         try:
             self.wire.barrier()
         except threading.BrokenBarrierError:
-            text = f"rank {self.rank}: somebody did not come to the barrier"
+            text = f"rank {self.rank}: another rank did not come to the barrier"
             raise TimeoutError(text) from None
 
 

@@ -313,7 +313,7 @@ def why_not(topology: Topology, options: TuneOptions) -> str | None:
     if others:
         say = getattr(BACKENDS.make(others[0]), "no_casts", "")
         reason = f" ({say})" if say else ""
-        return f"{others[0]} has no word for it{reason}; --to {FORMAT} alone takes it"
+        return f"{others[0]} cannot express it{reason}; --to {FORMAT} alone takes it"
     if "Simple" not in options.raced_protocols:
         return "packets cannot be summed; --protocols Simple takes it"
     try:

@@ -91,7 +91,9 @@ def _parse(
         raise UserError(f"{text!r} is not a {what}", hint=f"write a number and a unit: {example}")
     number, unit = match.groups()
     if unit is None:
-        raise UserError(f"{what} {text!r} has no unit", hint=f"units: {', '.join(units)}")
+        raise UserError(
+            f"expected a {what} with a unit, got {text!r}", hint=f"units: {', '.join(units)}"
+        )
     lowered = {u.lower(): u for u in units}
     # Case is ignored only where the spelling stays unambiguous: Gb/s and GB/s differ.
     if unit not in units and list(map(str.lower, units)).count(unit.lower()) == 1:

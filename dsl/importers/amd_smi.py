@@ -114,7 +114,7 @@ def read_amd_smi(text: str, where: str, options: MachineSpec) -> Topology:
     tables = dict(_tables(lines, where))
     if "type" not in tables:
         raise BadFile(
-            "the text has no matrix of link types",
+            "expected a matrix of link types, got none",
             where=where,
             hint="rocm-smi --showtopo and amd-smi topology print it",
         )

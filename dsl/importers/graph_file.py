@@ -86,7 +86,7 @@ def _check_ends(root: Element) -> None:
         for end in ("source", "target") if tag == "edge" else ():
             if element.get(end) not in nodes:
                 raise BadFile(
-                    f"an edge has no {end}, or one that is not a node: {element.get(end)!r}",
+                    f"expected the {end} of an edge to be a node, got {element.get(end)!r}",
                     where=element.where,
                 )
 
@@ -258,7 +258,7 @@ def _entry(data: Any, where: str, options: MachineSpec) -> tuple[dict[str, Any],
     if not key:
         return data, where
     if not isinstance(data.get(key), dict):
-        raise BadFile(f"{where} has no entry {key!r}", where=span)
+        raise BadFile(f"{where}: expected an object {key!r}, got none", where=span)
     return data[key], f"{where}: {key}"
 
 

@@ -558,7 +558,7 @@ def _of_records(text: str, where: str) -> _TestOutput:
         return _of_nccl(data, where)
     records = [data] if isinstance(data, dict) else data
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
-        raise BadFile("the JSON has no results of nccl-tests or rccl-tests", where=where)
+        raise BadFile("expected results of nccl-tests or rccl-tests, got other JSON", where=where)
     lines = [n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith("{")]
     numbers = lines if len(lines) == len(records) else range(1, len(records) + 1)
     return _of_rccl(list(zip(numbers, records, strict=True)), where)
@@ -614,7 +614,7 @@ def _of_nccl(data: Record, where: str) -> _TestOutput:
     config = data.get("config", data)
     devices = config.get("devices", data.get("devices")) if isinstance(config, dict) else None
     if not isinstance(devices, list) or not all(isinstance(one, dict) for one in devices):
-        raise BadFile("the JSON has no list of devices", where=where)
+        raise BadFile("expected a list of devices, got none", where=where)
     each = int(_real(config, "nthreads", where, 1)) * int(_real(config, "ngpus", where, 1))
     ranks = [_real(one, "rank", where) for one in devices]
     several = 1 if ranks[1:2] == [1] else each

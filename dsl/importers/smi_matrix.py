@@ -148,7 +148,7 @@ def read_matrix(text: str, where: str) -> Matrix:
     tokens, legend = _tokens(lines)
     if peers and not tokens:
         raise BadFile(
-            "expected the matrix of nvidia-smi topo -m, got topo -p2p alone, which has no links",
+            "expected the matrix of nvidia-smi topo -m, got topo -p2p alone, without links",
             where=where,
             hint="put the text of nvidia-smi topo -m into the same file",
         )
@@ -315,7 +315,10 @@ def _rows(
             )
         if cells[r] != "X" or cells.count("X") != 1:
             place = f"{where}:{first.line}"
-            raise BadFile(f"the row of {name} has no X at its own place", where=place)
+            raise BadFile(
+                f"expected X at the place of {name} alone in its row, got {' '.join(cells)[:60]}",
+                where=place,
+            )
         after = names[r + 1] if r + 1 < len(names) else ""
         tail: list[str] = []
         while at < len(tokens) and tokens[at].text != after:

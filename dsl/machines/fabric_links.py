@@ -101,7 +101,7 @@ def parse_fabric(text: str, where: Span | None = None) -> FabricSpec:
         )
     size = int(number[:9]) if number else 1
     if size < 1:
-        raise UserError(f"fabric {text!r} has no switches", where=where)
+        raise UserError(f"expected a fabric of one switch or more, got {text!r}", where=where)
     return FabricSpec(kind, size)
 
 

@@ -192,7 +192,7 @@ def cable_down(topology: Topology, text: str, where: Where = None) -> Down:
     ways = [forth] if arrow else [forth, back]
     if not any(ways):
         raise BadTopology(
-            f"there is no cable {text} in {topology.name}",
+            f"expected a cable of {topology.name}, got {text}",
             where=where,
             hint="weft topo show lists the cables",
         )

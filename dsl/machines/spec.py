@@ -227,7 +227,7 @@ def parse_options(name: str, source: Source, start: int) -> MachineSpec:
             spec.keys[key] = item.key
             spec.options[key] = ()
             if not value.text:
-                raise UserError(f"{key}= has no value", where=item.key)
+                raise UserError(f"expected a value after {key}=, got none", where=item.key)
         if key:
             spec.options[key] += (value,)
         else:

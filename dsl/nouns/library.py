@@ -334,7 +334,8 @@ class Library(Viewed, Tabled, Frozen):
             if one.name == name:
                 return one
         raise UserError(
-            f"the library has no {name}", hint="it has " + ", ".join(t.name for t in self.tuned)
+            f"expected a collective of the library, got {name}",
+            hint="it has " + ", ".join(t.name for t in self.tuned),
         )
 
 

@@ -357,7 +357,7 @@ EXECUTOR_LOADER = Loader(
     "Azure/msccl-executor-nccl, on NCCL 2.23.4 (December 2024)",
     "msccl-xml",
     (*_AMPERE, *_HOPPER),
-    "on NCCL 2.23.4, which has no kernels for Blackwell",
+    "on NCCL 2.23.4, which lacks kernels for Blackwell",
     preload="msccl-executor-nccl/build/lib/libnccl.so",
     proof="NCCL INFO MSCCL: Initialization finished",
     read=r"MSCCL: (?:Initialization finished|Parsing algorithm (\S+))",

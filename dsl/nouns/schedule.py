@@ -268,7 +268,7 @@ def move_words(schedules: Sequence[Schedule]) -> str:
 def refuse_casts(schedule: Schedule, what: str, hint: str = NO_SWITCHES) -> None:
     """Refuse a schedule in which switches sum or copy.
 
-    ``what`` cannot express it: "MSCCL XML has no instruction …", without a full stop.
+    ``what`` gives the reason: "MSCCL XML lacks instructions …", without a full stop.
 
     Raises:
         UserError: the schedule has casts.

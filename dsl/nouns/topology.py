@@ -407,7 +407,7 @@ def _check_nodes(topology: Topology) -> None:
     gpus = sum(node.stores for node in topology.nodes)
     if not gpus:
         raise BadTopology(
-            f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs"
+            f"{topology.name}: expected GPUs, got none", hint="a topology starts with its GPUs"
         )
     if not all(node.stores for node in topology.nodes[:gpus]):
         raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")

@@ -554,7 +554,7 @@ def _check_shards(one: WorkloadOperation) -> None:
         _check_ranks(one.name, f"{what}: receivers", shard.receivers)
         _check_bytes(one.name, what, shard.bytes)
         if not shard.holders or not shard.receivers:
-            raise UserError(f"{one.name}: {what} has no holder or no receiver")
+            raise UserError(f"{one.name}: expected one holder and one receiver or more of {what}")
 
 
 # --- order ----------------------------------------------------------------------------------------

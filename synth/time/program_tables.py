@@ -143,14 +143,16 @@ def operations_of(program: Program, merge: int) -> Operations:
         *_waits(program, begin),
     )
     block = found.block_of()
-    for does, side, what in (
-        (found.sends, found.out, "sends to nobody"),
-        (found.receives, found.into, "receives from nobody"),
+    for does, side, word in (
+        (found.sends, found.out, "sends"),
+        (found.receives, found.into, "receives"),
     ):
         mute = np.flatnonzero(does & (side[block] < 0))
         if len(mute):
             name = found.describe(int(mute[0]))
-            raise CheckFailed(f"{name} {what}: its thread block has no such peer")
+            raise CheckFailed(
+                f"{name} {word}: expected a {word[:-1]} peer of its thread block, got none"
+            )
     return found
 
 

@@ -85,7 +85,7 @@ LEXICAL: Rows = [
     ("unknown buffer on an ignored side", step(0, 0, 0, dstbuf="q"), "", "unknown dstbuf"),
     ("protocol in small letters", head(proto="simple"), "", "unknown proto"),
     ("collective in capitals", head(coll="AllGather"), "", "unknown coll"),
-    ("a rank is missing", head(ngpus=3), "", "rank 2 has no <gpu>"),
+    ("a rank is missing", head(ngpus=3), "", "got none of rank 2"),
     ("a rank is there twice", gpu(1, id=0), "", "second <gpu> with id 0"),
 ]
 
@@ -153,17 +153,17 @@ STRUCTURE: Rows = [
     ),
     ("peer -2", tb(0, 0, recv=-2), "structure", "receive peer -2"),
     (
-        "sends to nobody",
+        "sends without a peer",
         tb(0, 0, send=-1),
         "structure",
-        "no such peer",
+        "expected a send peer",
         "rank 0 tb 0 step 0",
     ),
     (
-        "receives from nobody",
+        "receives without a peer",
         tb(0, 0, recv=-1),
         "structure",
-        "no such peer",
+        "expected a receive peer",
         "rank 0 tb 0 step 1",
     ),
     (

@@ -100,7 +100,7 @@ class TopoSearchFlags(WorkloadFlags):
         "--collective",
         metavar="KIND",
         default="alltoall",
-        help="one collective of all ranks, where there is no workload (default: alltoall)",
+        help="one collective of all ranks, instead of a workload (default: alltoall)",
     )
     size: int = flag(
         "--size",

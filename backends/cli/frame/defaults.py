@@ -159,7 +159,7 @@ class _Settings:
         tables = set(self.table) - outer
         (subparsers,) = _subparsers(parser)
         for key in sorted(tables - set(subparsers.choices)):
-            raise self.wrong(key, f"[{key}] is no verb", suggest(key, subparsers.choices))
+            raise self.wrong(key, f"expected a verb, got [{key}]", suggest(key, subparsers.choices))
         return [key for key in options if key in inner | outer]
 
     def _words(self, of_verb: ArgumentParser, action: Action, key: str, value: Any) -> list[str]:

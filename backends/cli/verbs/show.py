@@ -62,7 +62,11 @@ def _require_text_file(args: ShowFlags, console: Console) -> None:
     name = args.output or "-"
     drawn = name.rpartition(".")[2]
     if drawn in FORMATS and drawn != "text":
-        raise UserError("text is no drawing", where=name, hint=f"--format {drawn}")
+        raise UserError(
+            f"expected a name of a text file, got one that ends in .{drawn}",
+            where=name,
+            hint=f"--format {drawn}",
+        )
     if name != "-":
         check_file_output(args, console)
 

@@ -349,7 +349,7 @@ def notes(algo: XmlAlgo, code: Code, targets: list[Target]) -> list[Finding]:
             f"{16 * algo.message_chunks} bytes"
         )
     if algo.coll in NO_MEANING:
-        note(f"coll {algo.coll} has no counts per peer: no runtime calls it with a use")
+        note(f"coll {algo.coll} lacks counts per peer: no runtime calls it usefully")
     if len(algo.name) > 63:
         note("only the first 63 characters of the name are kept")
     return found

@@ -191,7 +191,7 @@ def collective_name(kind: Kind, target: Target) -> str:
                 hint="write two files, with --target msccl and --target rccl",
             )
         raise UserError(
-            f"{target.name} has no collective {kind}",
+            f"expected a collective of {target.name}, got {kind}",
             hint=f"it knows {known}; --to msccl-xml with target msccl writes a custom one",
         )
     return spelled

@@ -216,7 +216,9 @@ def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:
     """
     if op not in OPERATORS:
         raise UserError(
-            f"torch-symm has no operator {op!r}", where="--to", hint=f"op={'|'.join(OPERATORS)}"
+            f"expected an operator of torch-symm, got {op!r}",
+            where="--to",
+            hint=f"op={'|'.join(OPERATORS)}",
         )
     if op != "sum" and not adds(plan):
         raise UserError(
@@ -231,4 +233,4 @@ def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:
         packed = dtype in WIDE
         why = f": a packet holds 4 bytes of data, and {dtype} has 8" if packed else ""
         hint = "--protocol Simple" if packed else f"dtype={'|'.join(known)}"
-        raise UserError(f"torch-symm has no {op} of {dtype}{why}", where="--to", hint=hint)
+        raise UserError(f"torch-symm cannot do {op} of {dtype}{why}", where="--to", hint=hint)

@@ -174,7 +174,7 @@ class TorchSymm(Format):
 
         if program.protocol is Protocol.LL128:
             raise UserError(
-                "torch-symm has no LL128",
+                "expected protocol Simple or LL, got LL128",
                 where=self.name,
                 hint="--protocol LL for small messages, Simple for large ones",
             )
@@ -196,7 +196,7 @@ class TorchSymm(Format):
     def _require_vllm(self, kind: Kind) -> None:
         if self.vllm and kind is not Kind.ALLREDUCE:
             raise UserError(
-                f"vLLM's custom allreduce is no {kind}",
+                f"vllm=true: expected an allreduce, got {kind}",
                 where=self.name,
                 hint="leave vllm=true out",
             )

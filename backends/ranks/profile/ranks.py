@@ -325,7 +325,7 @@ def notes_of(found: Findings) -> tuple[str, ...]:
         cost = rounded_text(found.overhead)
         lines.append(
             f"when all ranks send, each message costs all of them {cost} µs, for which a "
-            f"topology has no word: --overhead {cost}us of weft simulate and weft bench"
+            f"topology file lacks a key: --overhead {cost}us of weft simulate and weft bench"
         )
     return (*lines, *found.remarks)
 

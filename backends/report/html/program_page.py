@@ -113,7 +113,7 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
 
 
 ORDERED = (
-    "No machine is named (-t TOPO), so there are no times: each instruction stands as far to the "
+    "No machine is named (-t TOPO), so times are unknown: each instruction stands as far to the "
     "right as the longest chain of instructions that must come before it."
 )
 PREDICTED = (

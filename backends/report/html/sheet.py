@@ -99,7 +99,7 @@ def own_proof(provenance: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
         return []
     bound = provenance.get("bound")
     rounds = "round" if str(bound) == "1" else "rounds"
-    said = f"At least {bound} {rounds} per chunk in so many steps: " if bound else ""
+    said = f"At least {bound} {rounds} per chunk in this number of steps: " if bound else ""
     return [("What the engine proved", [f"{said}{told}."])]
 
 

@@ -127,7 +127,7 @@ def host_grid(
     partitions = levels(topology, costs).partitions
     if not partitions:
         raise UserError(
-            f"{topology.name} has no hierarchy: all its GPUs are alike",
+            f"expected a machine with a hierarchy, got {topology.name}, whose GPUs are all alike",
             hint="name one, innermost first: shape=4+2",
         )
     hosts = hosts_of(topology)

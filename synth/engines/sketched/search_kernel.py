@@ -2,7 +2,7 @@
 
 Large-neighbourhood search (Shaw 1998): a chunk that ends last and others are removed, and inserted
 again in a random order and with random biases, so over other hops. The new plan is kept if its end
-is no later, or hardly later, and undone otherwise.
+is not later, or hardly later, and undone otherwise.
 """
 
 from __future__ import annotations

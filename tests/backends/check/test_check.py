@@ -127,7 +127,7 @@ WRONG = {
     "too many channels": (exchange(nchannels=33), "nchannels is 33"),
     "peer beyond ngpus": (exchange().replace('send="1"', 'send="2"', 1), "send peer 2"),
     "peer is self": (exchange().replace('recv="1"', 'recv="0"', 1), "receive peer 0"),
-    "send without a peer": (exchange().replace('send="1"', 'send="-1"', 1), "no such peer"),
+    "send without a peer": (exchange().replace('send="1"', 'send="-1"', 1), "send peer"),
     "tb missing": (exchange().replace('tb id="1"', 'tb id="2"', 1), "1 is missing"),
     "tb twice": (exchange().replace('tb id="1"', 'tb id="0"', 1), "there twice"),
     "offset -1": (exchange().replace('srcoff="0"', 'srcoff="-1"', 1), "addresses i[-1]"),
@@ -156,7 +156,7 @@ WRONG = {
         .replace('send="-1" recv="-1"', 'send="1" recv="-1"', 1),
         "share the sending end",
     ),
-    "one end only": (exchange().replace('recv="0"', 'recv="-1"', 1), "no such peer"),
+    "one end only": (exchange().replace('recv="0"', 'recv="-1"', 1), "receive peer"),
     "asymmetric connection": (
         exchange()
         .replace('tb id="1" send="-1"', 'tb id="1" send="1"', 1)
@@ -417,7 +417,7 @@ def test_wrong_programs_are_found() -> None:
     assert "o[0] is unordered" in says(program(wait=False))
     assert "takes 1 chunks" in says(program(count=2))
     assert "send peer 0 is not another rank" in says(program(send=0))
-    assert "no multiple" in says(replace(program(), message_chunks=3))
+    assert "expected a multiple" in says(replace(program(), message_chunks=3))
     short = program().with_ranks(program().ranks[:1])
     assert "1 ranks for 2" in says(short)
     backward = Instr(Op.COPY, Slice(Buffer.INPUT, 0), Slice(Buffer.OUTPUT, 0), 1, ((0, 1),))

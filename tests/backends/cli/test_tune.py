@@ -290,10 +290,13 @@ def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("-c", "gather", "--target", "rccl"), "rccl has no collective gather"),
+        (("-c", "gather", "--target", "rccl"), "expected a collective of rccl, got gather"),
         (("-c", "alltoall", "--placement", "in"), "no runtime takes alltoall in place"),
         (("-c", "allgather", "--to", ""), "no format is named"),
-        (("-c", "gather", "--target", "rccl", "--to", "mpi"), "rccl has no collective gather"),
+        (
+            ("-c", "gather", "--target", "rccl", "--to", "mpi"),
+            "expected a collective of rccl, got gather",
+        ),
         (("-c", "allgather", "--to", "mscclpp-json", "--protocols", "LL128"), "have no LL128"),
         (
             ("-c", "allgather", "--to", "torch-symm{op=max}", "--protocols", "LL128"),

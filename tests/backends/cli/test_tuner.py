@@ -173,4 +173,4 @@ def test_channels_that_are_no_number_of_channels_are_refused(weft, runs, channel
     tree = runs("tree.txt", TREE)
     out = weft("tuner", f"{tree}:algorithm=tree,protocol=simple,channels={channels}")
     assert out.code == 2, out.err
-    assert f"channels={channels[:20]!r} is no number from 1 to 128" in out.err
+    assert f"channels: expected 1 to 128, got {channels[:20]!r}" in out.err

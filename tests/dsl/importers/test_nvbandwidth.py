@@ -178,7 +178,7 @@ def test_alpha_is_an_option_where_the_text_has_no_latency(text: str) -> None:
     assert {x.latency for x in read(text).links} == {0}
     made = read(text, "alpha=1us")
     assert {x.latency for x in made.links} == {1}
-    assert "there is no latency in the text: alpha is 1us (alpha=)" in made.notes
+    assert "the text lacks latencies: alpha is 1us (alpha=)" in made.notes
 
 
 @pytest.mark.parametrize("text", [as_text([*CASES]), P2P])

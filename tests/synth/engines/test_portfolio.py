@@ -140,7 +140,7 @@ def test_refusals_in_words() -> None:
         post=[(r, c, [c], c) for r in (0, 1) for c in (0, 1)],
     )
     problem = Problem(topology("ring:4").restricted_to((0, 1)), swap)
-    with pytest.raises(UserError, match="there is no classic algorithm for swap"):
+    with pytest.raises(UserError, match="classic lacks an algorithm for swap"):
         synthesize(problem, "portfolio{engines=classic}")
     with pytest.raises(UserError, match="cannot race itself"):
         Portfolio(engines=("exact", "portfolio"))

@@ -156,7 +156,7 @@ class _XmlReader:
             raise fail(
                 self._source,
                 *a.place,
-                f"ngpus is {ngpus}, and rank {absent} has no <gpu>",
+                f"expected a <gpu> of each of ngpus={ngpus} ranks, got none of rank {absent}",
                 "each rank from 0 to ngpus-1 needs one",
             )
         coll = a.text("coll")

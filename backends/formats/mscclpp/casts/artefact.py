@@ -107,7 +107,7 @@ def told_of(plan: ExecutionPlan) -> tuple[tuple[str, str], ...]:
     pairs = sum(len(op.dst) for op in _to_pairs(plan))
     lines = [("Switches", told)]
     if pairs:
-        text = f"{pairs} sums are also stored on a neighbour: a plan has no load-reduce alone"
+        text = f"{pairs} sums are also stored on a neighbour: plans cannot load-reduce alone"
         lines.append(("Switches", text))
     return tuple(lines)
 

@@ -111,7 +111,7 @@ def _counts(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
         where = (
             f"{kind} channel {number} of rank {rank}"
             if rank >= 0
-            else (f"{kind} channel {number}, which has no other end")
+            else (f"{kind} channel {number}, whose other end is missing")
         )
         text = f"{len(gives)} signals to and {len(takes)} waits on {where}"
         late = (

@@ -140,7 +140,7 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
     for remark in plan.remarks:
         yield wrong(remark, Severity.WARNING)
     if not plan.gpus:
-        yield wrong("the plan has no GPU")
+        yield wrong("expected at least one GPU, got none")
     if plan.protocol not in ("Simple", "LL"):
         yield wrong(f"protocol {plan.protocol!r} is taken as Simple without a word")
     if plan.min_bytes > plan.max_bytes:
@@ -266,7 +266,7 @@ def _ids(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     if needs and not op.ids:
         yield place.finding("form", f"`{op.op}` names no {noun}")
     if (op.op in SIGNALS or op.op in PUTS) and op.channel is None:
-        yield place.finding("form", f"`{op.op}` has no channel type")
+        yield place.finding("form", f"expected a channel type of `{op.op}`, got none")
     if op.barrier:
         number, blocks = op.barrier
         if not 0 <= number < MAX_BARRIERS:
@@ -406,7 +406,7 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     if op.op in PACKET_OPS and not plan.packets:
         yield place.finding(
             "traps",
-            f"`{op.op}` under protocol Simple: scratch has no room for the flags of packets",
+            f"`{op.op}` under protocol Simple: scratch lacks room for the flags of packets",
         )
     for x in op.src[:1] if op.op is PlanOp.MULTICAST_STORE_PACKETS else _packed(op):
         if isinstance(x, LocalChunks) and x.buffer is not Buffer.SCRATCH:
@@ -482,7 +482,7 @@ def _one(plan: ExecutionPlan, rank: int, group: SwitchGroup) -> Iterator[tuple[s
         if not 0 <= r < len(plan.gpus):
             yield "ids", f"its group has rank {r}, of {len(plan.gpus)}"
     if rank not in ranks:
-        yield "ids", f"rank {rank} is no member of its group, and the set-up fails"
+        yield "ids", f"rank {rank} is not a member of its group, and the set-up fails"
     if group.buffer is plan.moving:
         text = f"in place, `{group.buffer}` of an {plan.collective} lies at another offset"
         yield "placement", f"{text} on every rank, and a group has one"

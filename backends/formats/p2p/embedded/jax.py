@@ -137,7 +137,7 @@ def runs(table: Table, rows: int) -> list[tuple[int, int]]:
 
 
 MOST_RUNS = 4
-"""Slices that stand for a gather or a scatter, which take longer than so many."""
+"""Slices, at most, that stand for a gather or a scatter: more would take longer."""
 
 
 def taken(memory: Any, table: Table, me: Any) -> Any:

@@ -32,7 +32,7 @@ class Hub:
             return self._lines.setdefault((source, target), queue.SimpleQueue())
 
     def left(self) -> list[tuple[int, int]]:
-        """Pairs of ranks with messages that nobody took."""
+        """Pairs of ranks with messages that were not received."""
         return sorted(pair for pair, line in self._lines.items() if not line.empty())
 
     def run(self, main: Callable[[Threads], None]) -> None:

@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     # schedule, format, words
     "all push": (lambda: two_shot(3, TURNING), "mscclpp-json", "all its sources push"),
     "an issuer outside": (lambda: two_shot(3, FREE), "mscclpp-json", "not in the group"),
-    "before sm_90": (lambda: two_shot(3), "mscclpp-json{sm=80}", "sm_80 has no load-reduce"),
+    "before sm_90": (lambda: two_shot(3), "mscclpp-json{sm=80}", "sm_80 lacks load-reduce"),
     "double precision": (lambda: two_shot(3), "mscclpp-json{dtype=float64}", "not sum float64"),
     "a maximum": (lambda: two_shot(3), "mscclpp-json{op=max}", "always adds"),
     "a type beyond the switch": (

@@ -123,7 +123,7 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
     "a group without its issuer": (
         lambda: channels(IN_PLACE, 0, group(1, 2)),
         "ids",
-        "rank 0 is no member",
+        "rank 0 is not a member",
     ),
     "a group of one": (lambda: channels(IN_PLACE, 0, group(0)), "form", "a group of 1"),
     "a rank twice": (lambda: channels(IN_PLACE, 0, group(0, 1, 1)), "ids", "twice"),

@@ -126,13 +126,13 @@ def test_a_group_with_a_root() -> None:
 def test_what_it_does_not_do_is_said() -> None:
     with pytest.raises(UnknownName, match="'rign'"):
         solved("ring:4", "allreduce", Objective.FRONTIER, "classic{algorithm=rign}")
-    with pytest.raises(UserError, match="bruck is no algorithm for allreduce"):
+    with pytest.raises(UserError, match="bruck is not an algorithm for allreduce"):
         solved("hub:4", "allreduce", Objective.FRONTIER, "classic{algorithm=bruck}")
     with pytest.raises(UserError, match="needs an even number of ranks"):
         solved("hub:5", "allreduce", Objective.FRONTIER, "classic{algorithm=swing}")
     with pytest.raises(UserError, match="no classic algorithm for alltonext"):
         solved("hub:5", "alltonext", Objective.FRONTIER)
-    with pytest.raises(UserError, match="ring:5 is no torus"):
+    with pytest.raises(UserError, match="expected a torus, got ring:5"):
         solved("ring:5", "allreduce", Objective.FRONTIER, "classic{algorithm=torus}")
     with pytest.raises(UserError, match="chunks is -1"):
         solved("ring:5", "allreduce", Objective.FRONTIER, "classic{chunks=-1}")
@@ -146,7 +146,7 @@ def test_what_it_does_not_do_is_said() -> None:
     [
         ("classic{shape=3+2}", "levels of 3x2 do not hold 4 ranks"),
         ("classic{algorithm=ring,shape=3+2}", "levels of 3x2 do not hold 4 ranks"),
-        ("classic{algorithm=ring,shape=2+2}", "ring has no levels"),
+        ("classic{algorithm=ring,shape=2+2}", "ring is not hierarchical"),
     ],
 )
 def test_a_shape_that_says_nothing_is_refused(engine: str, words: str) -> None:

@@ -80,12 +80,12 @@ def test_those_defined_on_a_number_of_ranks() -> None:
 def test_what_is_not_there_is_told() -> None:
     with pytest.raises(UnknownName, match="'rign'"):
         classic("rign", "allreduce")
-    with pytest.raises(UserError, match="ring is no algorithm for alltoall"):
+    with pytest.raises(UserError, match="ring is not an algorithm for alltoall"):
         classic("ring", "alltoall")
     with pytest.raises(UserError, match="swing allreduce is not defined on 7 ranks") as told:
         classic_algorithm("swing", "allreduce", 7)
     assert "ring" in told.value.hint
-    with pytest.raises(UserError, match="no permutation"):
+    with pytest.raises(UserError, match="expected a permutation"):
         classic_algorithm("ring", "allreduce", 3, order=[0, 1, 1])
     with pytest.raises(UnknownName, match="option of ring"):
         classic_algorithm("ring", "allreduce", 3, trees=2)

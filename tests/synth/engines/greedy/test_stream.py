@@ -138,8 +138,8 @@ def _changed(plan: TransferPlan, name: str, i: int, value: int) -> TransferPlan:
         (lambda p: _again(p, 3), "has the chunk already"),
         (lambda p: _changed(p, "hop", 3, 999), "no such link"),
         (lambda p: _changed(p, "hop", 3, -1), "no such link"),
-        (lambda p: _changed(p, "chunk", 3, 999), "no such chunk"),
-        (lambda p: _changed(p, "chunk", 3, -1), "no such chunk"),
+        (lambda p: _changed(p, "chunk", 3, 999), "unknown chunk"),
+        (lambda p: _changed(p, "chunk", 3, -1), "unknown chunk"),
         (lambda p: _changed(p, "start", 3, -(1 << 40)), "starts before"),
         (lambda p: _changed(p, "hop", 1, int(p.hop[0])), "busy"),
         (lambda p: _moved(p, int(np.argmax(p.start > 0)), 1), ""),  # late is allowed
