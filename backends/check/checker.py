@@ -44,7 +44,7 @@ def without_notes(report: CheckReport) -> tuple[Finding, ...]:
 
 
 def report_program(program: Program, target: str | None = None) -> CheckReport:
-    """Everything wrong with a program, or its proof; with a target, also what its limits forbid.
+    """All faults of a program, or its proof; with a target, also violations of its limits.
 
     Raises:
         UnknownName: unknown target.

@@ -55,7 +55,7 @@ class Finding:
 
     @property
     def told(self) -> str:
-        """The message, and what the runtimes do."""
+        """The message, and the behaviour of the runtimes."""
         return f"{self.message} [{self.fate}]" if self.fate else self.message
 
 

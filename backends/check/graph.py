@@ -211,7 +211,7 @@ MOST_TOLD = 40
 
 
 def waits(code: Code, graph: Graph) -> list[Finding]:
-    """Dependences on what is never published; deadlock at the latest in the last iteration."""
+    """Dependences on steps that are never published; a deadlock in the last iteration or before."""
     if not len(graph.unmet):
         return []
     transfer = graph.transfer[graph.unmet[:, 0]]

@@ -265,7 +265,7 @@ _P = TypeVar("_P")
 
 
 def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOptions:
-    """Return the options with what their user left to the input."""
+    """Return the options, completed from the input where the user left them out."""
     if o.instances == AUTO:
         raise UserError("instances='auto' is not chosen here", hint="name a number")
     return replace(

@@ -176,7 +176,7 @@ def clock_for(
     sizes: SizeRange | None,
     model: ModelChoice = USUAL_CHOICE,
 ) -> ProgramTimer | str:
-    """Return the clock for what is compiled; without a clock, the missing part in words."""
+    """Return the clock for the source; without a clock, the missing part in words."""
     schedule, topology = source.schedule, source.topology
     if isinstance(source.noun, Program):
         sizes = sizes or source.sizes or USUAL_SIZES

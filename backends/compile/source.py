@@ -156,7 +156,7 @@ class Emitter(Protocol):
         ...
 
     def files(self, text: str, where: str, prefix: str = "") -> dict[str, bytes]:
-        """Return the files in an artefact, by what follows their prefix; none if it is one."""
+        """Return the files in an artefact, named without their prefix; none if it is one."""
         ...
 
 

@@ -63,7 +63,7 @@ class RuntimeRow:
 
     @property
     def words(self) -> str:
-        """Why it is the one, or what is in the way."""
+        """Reason why it is the one, or the obstacle."""
         why_not = self.why_not if self.built is False else ""
         if self.chosen:
             return f"these settings are for it{f', but: {why_not}' if why_not else ''}"

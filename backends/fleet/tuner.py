@@ -67,7 +67,7 @@ def _of_run(
 def _setting(
     log: NcclLog, kind: Kind, size: int, ranks: int, words: Mapping[str, str], path: str
 ) -> TunerSetting:
-    """Return what ran at a size: by the words, by its line of the log, or by the environment."""
+    """Return the program of a size: by the words, by its line of the log, or by the environment."""
     told = {
         (x.algorithm, x.protocol): x.channels
         for x in log.choices

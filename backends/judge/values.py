@@ -1,4 +1,4 @@
-"""Values as sets of contributions, exact and in columns, and what a collective wants of them.
+"""Values as sets of contributions, exact and in columns, and those that a collective wants.
 
 A **contribution** is (chunk, rank). Chunks that some output sums belong to one **group**; a value
 is the group's number and one bit per contribution of the group.

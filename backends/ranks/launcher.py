@@ -1,4 +1,4 @@
-"""Start ranks as processes, watch them, and end every one, whatever happens.
+"""Start ranks as processes, watch them, and end every one in every case.
 
 A :func:`command` starts them; :func:`run_job` does the calls of a job on them, and
 :func:`require_whole` and :func:`results` judge it; :func:`run_program` runs a module that measures.
@@ -111,10 +111,10 @@ def on_devices(arguments: Sequence[str], ranks: int) -> Command:
 
 
 GRACE = 1.5
-"""Seconds for the other ranks to report what they wait for, once one has given up or is lost."""
+"""Seconds for the other ranks to report their waits, once one has given up or is lost."""
 
 TERMINATING = 2.0
-"""Seconds for ranks, and for what started them, to end when they get SIGTERM."""
+"""Seconds for ranks, and for their starter, to end when they get SIGTERM."""
 
 PARTING = 5.0
 """Seconds for processes that were killed to be gone, and for ranks that have left their result to
@@ -388,7 +388,7 @@ RANK = "WEFT_RANK"
 """Environment variable with the number of a rank of torch.distributed."""
 
 LACKING = "lacking-{}.json"
-"""File in which a process, by its number, says what it lacks, if anything."""
+"""File in which a process, by its number, names a missing package, if any."""
 
 
 def run_program(
@@ -399,7 +399,7 @@ def run_program(
     seconds: float,
     tell: Callable[[str], None],
 ) -> Any:
-    """Run a module on ranks, with the runtime's name and a folder; return what rank 0 leaves there.
+    """Run a module on ranks, with the runtime's name and a folder; return the result of rank 0.
 
     ``plan`` is what it finds there; ``seconds`` how long it may take, starting not counted.
 
@@ -468,7 +468,7 @@ def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Iterator[A
 
 
 def _leave(place: Path, found: Any) -> None:
-    """Leave what was found; it appears whole or not at all."""
+    """Write a result; it appears whole or not at all."""
     part = place.with_suffix(".part")
     part.write_text(json.dumps(found), "utf-8")
     part.rename(place)

@@ -191,7 +191,7 @@ class RankGroup(ABC):
 
     @abstractmethod
     def trial(self, program: Any, piece: EmittedFile, case: Case) -> Trial:
-        """Return what does a case of a file."""
+        """Return the functions that do a case of a file."""
 
 
 def repeated(
@@ -226,7 +226,7 @@ class CaseBuffers:
             self.send[...] = self._before
 
     def wrong(self, send: AnyArray | None, recv: AnyArray | None) -> str | None:
-        """Return the error of what a call left, or None."""
+        """Return the error in the result of a call, or None."""
         before = None if self._in_place else self._before
         return wrong_result(self._exam, self._rank, send, recv, before)
 

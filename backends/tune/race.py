@@ -326,7 +326,7 @@ class Exploration:
         return self._mine(place, size) <= EFFORT.reach_ratio * self.times.best.get(size, 0.0)
 
     def _open(self, place: int) -> list[int]:
-        """Return the sizes at which a schedule can be better than what it must beat."""
+        """Return the sizes at which a schedule can be better than its rivals."""
         return [
             size
             for size, floor in zip(self.sizes, self.floor[place], strict=True)

@@ -289,7 +289,7 @@ def write(pipe: int, value: Any) -> None:
 
 
 class FrameReader:
-    """Puts values together from whatever part of them has come."""
+    """Puts values together from parts as they arrive."""
 
     def __init__(self) -> None:
         self._held = bytearray()

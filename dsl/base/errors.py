@@ -172,7 +172,7 @@ class NothingFound(WeftError):
 
 
 class Missing(WeftError):
-    """A required package, solver or device is absent; the hint says what to install."""
+    """A required package, solver or device is absent; the hint names the installation."""
 
     exit_code = 4
 

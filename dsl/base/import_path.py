@@ -1,4 +1,4 @@
-"""Folders that Python imports from: never the working one, whatever lies there under any name.
+"""Folders that Python imports from: never the working one, which may hold any names.
 
 Loaded before all else of the command, so it imports next to nothing itself.
 """

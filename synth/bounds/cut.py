@@ -1,4 +1,4 @@
-"""Cuts: what is held only inside a set of nodes and wanted outside must leave it.
+"""Cuts: data that is held only inside a set of nodes and wanted outside must leave it.
 
 For every set S of nodes, T >= (chunks held only in S and wanted outside) / capacity out of S.
 The best S is found by Dinkelbach's iteration over max-flows: at time T every destination must get

@@ -49,7 +49,7 @@ class RailPieces:
 
 @dataclass(frozen=True, eq=False)
 class RailPlan:
-    """How a matrix is sent.
+    """Plan by which a matrix is sent.
 
     Attributes:
         us: lower bound of any way to send it, in µs.

@@ -71,7 +71,7 @@ def _places(one: MergedPart, p: Placement) -> dict[int, list[Place]]:
 
 
 class _Shards:
-    """Where the shards of a part must be on each rank, as holder and as receiver."""
+    """Places of the shards of a part on each rank, as holder and as receiver."""
 
     def __init__(self, one: MergedPart) -> None:
         self.grain = Fraction(one.bytes, one.grains)

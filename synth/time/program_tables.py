@@ -420,7 +420,7 @@ class Layout:
 
 
 def _in_order(start: Ints, after: Ints) -> Ints:
-    """Operations, each after what it needs; those that wait for themselves are not there."""
+    """Operations, each after those that it needs; those that wait for themselves are left out."""
     missing = np.bincount(after, minlength=len(start) - 1)
     order = np.zeros(len(missing), np.int64)
     if worth_compiling(program_kernel, len(missing), FEW_OPERATIONS):
@@ -469,7 +469,7 @@ def _ordinals(connection: Ints, width: int) -> Ints:
 
 
 def successors(operations: Operations, meets: Ints) -> tuple[Ints, Ints]:
-    """CSR of what must come after each operation within a turn; ``meets``: as in a layout."""
+    """CSR of the successors of each operation within a turn; ``meets``: as in a layout."""
     block = operations.block_of()
     program = np.flatnonzero(block[1:] == block[:-1])
     sends = np.flatnonzero(meets >= 0)

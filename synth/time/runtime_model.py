@@ -102,7 +102,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeModel:
-    """A runtime: its protocols, and what else takes time.
+    """A runtime: its protocols, and its other costs in time.
 
     Attributes:
         overhead_us: every operation holds its thread block this much longer, before it starts to

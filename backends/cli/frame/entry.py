@@ -35,7 +35,7 @@ from .parser import build_parser, flags_of, other_verbs, verb_of
 
 
 def run(argv: Sequence[str] | None) -> int:
-    """Run one command line; never raises, whatever happens."""
+    """Run one command line; never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Known before parsing, because a parse error is reported in the requested form.
     console = _console(arguments)

@@ -163,7 +163,7 @@ MOST_BYTES = 4 << 20
 """Largest file that is read for its line."""
 
 SHOWN = 100
-"""Most letters of what a file is."""
+"""Most letters of the description of a file."""
 
 
 def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -181,7 +181,7 @@ def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def _line(path: Path) -> dict[str, Any]:
-    """Return name, kind (None: none of weft's) and what a file is."""
+    """Return name, kind (None: none of weft's) and description of a file."""
     if path.is_dir():
         kind = "library" if (path / "library.json").is_file() else "folder"
         about = count(sum(1 for _ in path.iterdir()), "file")

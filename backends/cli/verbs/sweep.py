@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 WALL_PER_EFFORT = 10.0
-"""Wall seconds for a unit of effort after which a job is killed: ten times what it takes alone."""
+"""Wall seconds for a unit of effort after which a job is killed: ten times its time alone."""
 
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 

@@ -36,7 +36,7 @@ END = (
 
 
 def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
-    """Read the runs, fit, print what was and was not determined, and write machine and page."""
+    """Read the runs, fit, print which numbers were determined, and write machine and page."""
     check_file_output(args, console)
     if args.page is not None:
         check_file(args.page, force=args.force)

@@ -47,7 +47,7 @@ def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Bools:
 def unfused(
     rank: Ints, target: Ints, operand: Ints, keys: tuple[Ints, ...], scratch: Slots
 ) -> tuple[Ints, Ints, Ints]:
-    """Receive and add as two operations: (where it lands, what is added, to what).
+    """Receive and add as two operations: (place of the message, summand, place of the sum).
 
     An operand other than the target is added to what has landed there. Else the message lands in a
     scratch slot of its own, one per receiver and ``keys``, in their order, so that what travels

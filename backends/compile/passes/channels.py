@@ -1,4 +1,4 @@
-"""Give every message a channel, so that each connection stays within what a thread block can do.
+"""Give every message a channel, so that each connection stays within the limits of a thread block.
 
 Before::
 

@@ -44,7 +44,7 @@ PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
         (Op.RECV_REDUCE_COPY, Op.SEND): Op.RECV_REDUCE_COPY_SEND,
     }
 )
-"""(what wrote the slot, what sends it) -> the fused operation."""
+"""(writer of the slot, sender of it) -> the fused operation."""
 
 _FUSED = np.full((len(OPS), len(OPS)), ABSENT)
 """The same in numbers of operations."""
@@ -199,7 +199,7 @@ class _Fusion:
         return fused.with_waits(*latest(fused, after, before))
 
     def _fused(self, first: Ints, second: Ints) -> Program:
-        """Return the program in which each second instruction does what its pair does."""
+        """Return the program in which each second instruction does the work of its pair."""
         code = self.code
         op = code.op.copy()
         op[second] = _FUSED[op[first], op[second]]

@@ -1,4 +1,4 @@
-"""Program to algorithm: what a program moves, freed from how it was assigned and ordered.
+"""Program to algorithm: the transfers of a program, without thread blocks and order.
 
 Before::
 
@@ -175,7 +175,7 @@ class _Lifting:
         return [self._named(rank, slot) for slot in self._slots(rank, first, count)]
 
     def _written(self, at: int, passes: bool, operands: set[int]) -> list[int]:
-        """Return the slots an instruction writes: new versions, unless it adds to what is there."""
+        """Return the slots an instruction writes: new versions, unless it adds to the old ones."""
         rank, found = self.rank[at], []
         for slot in self._slots(rank, self.dst[at], self.count[at]):
             name = self._named(rank, slot)

@@ -39,7 +39,7 @@ from ..analyses.unroll import schedule_in_grains, unrolled
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
-"""The step of what happens before the first message."""
+"""The step of operations before the first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ def _turns(there: Ints, step: Ints) -> Ints:
 
 
 def _final_copies(places: _Places, local: _LocalRows) -> None:
-    """Copy into the output what must be there and never arrives."""
+    """Copy into the output the chunks that must be there and never arrive."""
     never = (places.final != NONE) & (places.first == NEVER)
     missing = np.flatnonzero(never & (places.initial == NONE))
     if len(missing):

@@ -179,7 +179,7 @@ class Elide:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Keep what leads to the postcondition."""
+    """Keep the instructions that lead to the postcondition."""
 
     name: ClassVar[str] = "dead"
 

@@ -67,7 +67,7 @@ class Sync:
     move: bool = False
 
     def apply(self, program: Program, target: Target) -> Program:
-        """Return the program with fewer waits; happens-before is kept, or implied by what is there.
+        """Return the program with fewer waits; happens-before is kept, or implied by the others.
 
         Raises:
             CheckFailed: the waits of a rank form a cycle, or the program deadlocks.

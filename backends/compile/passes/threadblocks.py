@@ -160,7 +160,7 @@ class _BlockEnds:
 
 
 _Pairs = tuple[Ints, Ints, Ints]
-"""Receiving ends, sending ends of the same rank and channel, and what each pair is worth."""
+"""Receiving ends, sending ends of the same rank and channel, and the gain of each pair."""
 
 
 def _unless(wishes: HintedEnds, pairs: _Pairs) -> _Pairs:

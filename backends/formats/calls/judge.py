@@ -1,4 +1,4 @@
-"""Proof and execution of programs of library calls, from what each call is defined to do.
+"""Proof and execution of programs of library calls, from the definition of each call.
 
 The buffer is cut into as many units as the program makes pieces. A rank's window is a range of
 units; each unit in it has a value: the set of ranks whose contributions it sums (for the proof), or

@@ -1,4 +1,4 @@
-"""Chakra execution traces as a format: one file a rank, and what ASTRA-sim needs beside them."""
+"""Chakra execution traces as a format: one file a rank, and the files that ASTRA-sim needs too."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def _first_missing(traces: Iterable[int]) -> int | None:
 
 
 def _about(trace: ExecutionTrace, where: str) -> dict[str, Any] | None:
-    """Return what weft says of a rank's trace; None: the trace is of another writer."""
+    """Return the metadata of weft in a rank's trace; None: the trace is of another writer."""
     told = trace.metadata.get("weft")
     if told is None:
         return None

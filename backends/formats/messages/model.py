@@ -1,4 +1,4 @@
-"""Message graphs: sends, receives and sums of every rank, and what each of them waits for.
+"""Message graphs: sends, receives and sums of every rank, and the predecessors of each.
 
 A node holds one value, a chunk or a sum of chunks. A send passes on the value of the one node that
 it needs (or of an input), a receive holds what its message brings, a sum adds the values of all

@@ -1,4 +1,4 @@
-"""Check an MSCCL file: what each runtime refuses, its size range, and the proof of its code."""
+"""Check an MSCCL file: refusals of each runtime, its size range, and the proof of its code."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def buffers_of_xml(algo: XmlAlgo) -> CallerBuffers:
 
 
 def consistent(algo: XmlAlgo) -> list[Finding]:
-    """microsoft/msccl's rule: i_chunks and o_chunks must be what the collective has."""
+    """microsoft/msccl's rule: i_chunks and o_chunks must be those of the collective."""
     multiple = {"allgather": (algo.ngpus, 1), "reduce_scatter": (1, algo.ngpus)}
     factors = multiple.get(algo.coll, (1, 1))
     found = []
@@ -286,7 +286,7 @@ def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
 
 
 def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
-    """Note what only microsoft/msccl looks at."""
+    """Note attributes that only microsoft/msccl reads."""
     low = algo.min_bytes or 0
     high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
     if low < 0 or high < 0:
@@ -311,7 +311,7 @@ def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
 
 
 def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
-    """Note what every runtime takes, but not in the same way."""
+    """Note attributes that runtimes read differently."""
     note = _Notes()
     if algo.coll not in PORTABLE:
         text = f"coll {algo.coll} is not one that all runtimes know"
@@ -326,7 +326,7 @@ def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
 
 
 def notes(algo: XmlAlgo, code: Code, targets: list[Target]) -> list[Finding]:
-    """Note what is right and still good to know."""
+    """Note correct attributes with a limitation."""
     letters = "".join(sorted({x for t in targets for x in t.letters}))
     found = []
 

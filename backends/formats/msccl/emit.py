@@ -146,7 +146,7 @@ def _sizes(program: Program) -> tuple[Ints, Ints, Ints]:
 
 
 def _require_sizes(program: Program, target: Target) -> None:
-    """Check what the columns of a program show of its ranks' sizes.
+    """Check the sizes of ranks that the columns of a program show.
 
     Raises:
         UserError: a rank is too large.
@@ -350,7 +350,7 @@ def _buffer_sizes(program: Program, target: Target, code: RankProgram) -> tuple[
 def _check_rank(
     program: Program, target: Target, rank: int, code: RankProgram, texts: _Texts
 ) -> None:
-    """Check what the runtime executes and can number; sizes: :func:`_require_sizes`."""
+    """Check that the runtime executes and can number all steps; sizes: :func:`_require_sizes`."""
     where = f"on rank {rank}"
     waited = max(
         (b for block in code for i in block.code if i.waits for b, _ in i.waits), default=0

@@ -167,7 +167,7 @@ def header(plan: ExecutionPlan, c: Collective) -> dict[str, Any]:
 
 
 def _same_or_row(c: Collective) -> str:
-    """Return in words what a result looks like that is neither scattered nor gathered."""
+    """Return the shape of a result that is neither scattered nor gathered, in words."""
     if c.kind is Kind.CUSTOM and c.input_chunks != c.output_chunks:
         return f"{c.output_chunks} parts in a row, each as large as the {c.input_chunks} of x"
     return "a tensor of the same shape"

@@ -70,7 +70,7 @@ class TorchSymm(Format):
         return read_program(text, where)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        """Return the form, the findings of the plan checker, and what the plan computes.
+        """Return the form, the findings of the plan checker, and the collective of the plan.
 
         The file is not executed, but what weft writes for its program: where its code is another,
         a finding says that it is not judged, and the plan alone is executed.

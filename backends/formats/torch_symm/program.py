@@ -1,4 +1,4 @@
-"""A plan with names instead of positions, and back: what the lines of an emitted file say."""
+"""A plan with names instead of positions, as in the lines of an emitted file, and back."""
 
 from __future__ import annotations
 

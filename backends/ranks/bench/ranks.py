@@ -25,7 +25,7 @@ from ..rank import Member, World
 from .job import Bench
 
 WARM_UP = 1
-"""Turns that are not timed; what the first one leaves is compared, and what the last one does."""
+"""Turns that are not timed; the results of the first and of the last turn are compared."""
 
 
 def attend(bench: Bench, world: World, tell: Callable[[str], None]) -> list[dict[str, Any]] | None:
@@ -66,7 +66,7 @@ Mine = dict[str, tuple[list[float], str | None]]
 
 
 def _size(bench: Bench, exam: Exam, calls: dict[str, Call], world: World, member: Member) -> Mine:
-    """Seconds of this rank's calls, and what is wrong, by contestant."""
+    """Return seconds of this rank's calls, and the first error, by contestant."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     wrong: dict[str, str | None] = dict.fromkeys(calls)
     send, _ = arguments(exam, member.rank, in_place=False)
@@ -97,7 +97,7 @@ def turned(names: list[str], turn: int) -> list[str]:
 
 
 def on_devices(bench: Bench, tell: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return what :func:`attend` does, of ranks that are JAX's devices: one process calls all.
+    """Return rows as :func:`attend`, of ranks that are JAX's devices: one process calls all.
 
     Raises:
         Missing: there are too few devices.

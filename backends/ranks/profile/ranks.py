@@ -203,7 +203,7 @@ def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Iterator[Finding
 
 
 def written(name: str, found: Findings, family: str = "") -> dict[str, Any]:
-    """Return the topology and what is known of it, as JSON.
+    """Return the topology and its measured facts, as JSON.
 
     Raises:
         UnknownName: no such family.
@@ -247,7 +247,7 @@ GB_PER_S = 1e-3
 
 
 def topology_of(name: str, found: Findings, family: str = "") -> Topology:
-    """Return a link for every direction, with hosts for groups, and what is shared.
+    """Return a link for every direction, with hosts for groups, and shared resources.
 
     Links of one class are exactly equal, and numbers have the digits that are known: equal links
     are what symmetry is made of. What calls tell is in the numbers of the runtime model, and what
@@ -493,7 +493,7 @@ def _of_large(
     rates: Mapping[CallPath, float],
     remarks: list[str],
 ) -> Iterator[CallNumber]:
-    """Yield the share of its links' bandwidth that a ring reaches, and what one channel sends."""
+    """Yield the share of its links' bandwidth that a ring reaches, and the rate of one channel."""
     for one in times:
         if one.step is not CallStep.LARGE:
             continue

@@ -313,7 +313,7 @@ class _SumProgram:
             self._flow(down, {(v, self.steps): -1}, members, ends, 1)
 
     def _arcs(self, casts: CastSpace, *, inward: bool) -> Iterator[Arc]:
-        """Yield the arcs of all flows to, or from, a place; new columns are what they share."""
+        """Yield the arcs of all flows to, or from, a place; new columns are their common load."""
         for t in range(1, self.steps + 1):
             for h, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
                 yield u, v, t, self._loading(t, self.space.loads[:, h])

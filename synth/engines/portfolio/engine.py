@@ -175,7 +175,7 @@ setting of ranks on, and for chunks from one rank to one other only, or for all.
 
 @dataclass(frozen=True, slots=True)
 class Portfolio:
-    """Races the other engines: the best of what they find, per size.
+    """Races the other engines and takes the best schedule of each size.
 
     Options:
         engines: names of those that may take part (``exact+packing``); by default all that fit.

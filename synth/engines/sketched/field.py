@@ -121,7 +121,7 @@ def _hop_images(machine: HopTable, orbits: Orbits) -> Ints:
 
 
 def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
-    """The image of every chunk, shape (elements, chunks): what starts and ends at the images of
+    """The image of every chunk, shape (elements, chunks): that which starts and ends at images of
     the ranks, in the same place among those that do. Pieces of a sum are moved as the ranks are
     that gather them.
 

@@ -121,7 +121,7 @@ def _skip(source: Source, at: int) -> int:
 
 
 def _slow_tag(source: Source, at: int) -> XmlElement:
-    """Return a tag read token by token: what the fast path does not take, and all mistakes."""
+    """Return a tag read token by token: for all that the fast path leaves, and all mistakes."""
     text = source.text
     if text.startswith("<?", at) or text.startswith("<!", at):
         raise fail(

@@ -66,7 +66,7 @@ class XmlTransfer:
 
 @dataclass(frozen=True, slots=True)
 class XmlBlock:
-    """A ``<tb>``: its attributes, its transfers, and what limits need to know of its steps."""
+    """A ``<tb>``: its attributes, its transfers, and the counts of its steps that limits need."""
 
     id: int
     channel: int

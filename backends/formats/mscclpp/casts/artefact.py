@@ -96,7 +96,7 @@ def facts_of(plan: ExecutionPlan) -> dict[str, Any]:
 
 
 def told_of(plan: ExecutionPlan) -> tuple[tuple[str, str], ...]:
-    """Return lines for people on what the switches do in a plan."""
+    """Return lines for people on the casts of a plan."""
     facts = facts_of(plan)
     told = (
         f"{facts['load_reduces']} load-reduce-stores and {facts['multicast_stores']} multicast "

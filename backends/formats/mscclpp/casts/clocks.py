@@ -90,7 +90,7 @@ class _LaneClocks:
         return min(same, key=lambda r: abs(r - rank))
 
     def tell(self, phase: int) -> tuple[SentSignal, ...]:
-        """Send what was requested; every GPU sends before it waits."""
+        """Send the requested signals; every GPU sends before it waits."""
         before = [list(row) for row in self.clock]
         for (source, target), data in self.asked.items():
             mine, theirs = self.clock[target], before[source]

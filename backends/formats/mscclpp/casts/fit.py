@@ -44,7 +44,7 @@ class Hardware:
 
 
 def refuse_hardware(asked: Hardware, where: str) -> None:
-    """Refuse GPUs, types and operators that cannot do what the casts of a plan do.
+    """Refuse GPUs, types and operators that cannot execute the casts of a plan.
 
     Raises:
         UserError: in words.

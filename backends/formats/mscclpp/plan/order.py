@@ -34,7 +34,7 @@ class PlanMessage:
 
 @dataclass(eq=False)
 class HappensBefore:
-    """Messages between the instructions of a program, and what precedes what.
+    """Messages between the instructions of a program, and their partial order.
 
     Instructions are numbered as in the columns of the program.
 
@@ -54,7 +54,7 @@ class HappensBefore:
 
     @staticmethod
     def of(program: Program) -> HappensBefore:
-        """Find the messages, and sort what they and the waits order.
+        """Find the messages, and sort the instructions by them and by the waits.
 
         Raises:
             CheckFailed: the ends of a connection do not match, or the program deadlocks.

@@ -1,4 +1,4 @@
-"""What NumPy arrays need of a wire."""
+"""Methods of a wire for NumPy arrays."""
 
 from __future__ import annotations
 

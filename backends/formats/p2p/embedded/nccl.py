@@ -502,7 +502,7 @@ def together(
 
 
 def _goes_on(wire: Nccl, arrays: Arrays, rounds: Iterator[int]) -> bool:
-    """Whether there was another round."""
+    """True if there was another round."""
     with arrays.device, wire.stream:
         if next(rounds, None) is not None:
             return True

@@ -16,7 +16,7 @@ from .wire import Array, Ends
 
 
 class Hub:
-    """What connects the threads of all ranks."""
+    """Connection of the threads of all ranks."""
 
     def __init__(self, ranks: int, timeout: float = 60.0) -> None:
         self.ranks = ranks

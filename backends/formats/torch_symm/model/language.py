@@ -36,7 +36,7 @@ class NumberKind:
     numpy: Any
     points: bool = False
     width: np.int64 = field(init=False)
-    """Bytes of a number, of the type of addresses: what is multiplied by it is an address too."""
+    """Bytes of a number, of the type of addresses: a product with it is an address too."""
     primitive_bitwidth: int = field(init=False)
     """Bits of a number."""
 
@@ -270,7 +270,7 @@ def functions(text: str, language: Language) -> dict[str, Callable[..., Any]]:
 
 
 def without_host(text: str) -> ast.Module:
-    """Return an emitted file without what needs torch: its tables and its kernel."""
+    """Return the tables and the kernel of an emitted file, without the code that needs torch."""
     tree = ast.parse(text)
     dropped = (ast.ClassDef, ast.If)
     tree.body = [x for x in tree.body if not isinstance(x, dropped) and not _of_host(x)]

@@ -183,7 +183,7 @@ RUNS = (slice_first, rotation)
 
 @dataclass(frozen=True, eq=False)
 class Mirrored:
-    """Rule for messages of a size: sums as a mirrored run of copies, after them what is copied."""
+    """Rule for messages of a size: sums as a mirrored run of copies, then the copies."""
 
     quotient: PlanQuotient
     message_bytes: int

@@ -227,7 +227,7 @@ class PathPool:
         return PathPool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
 
     def uses(self) -> Any:
-        """How often each path loads each resource orbit: a sparse matrix (resources, paths)."""
+        """Number of times that each path loads each resource orbit: sparse, (resources, paths)."""
         from scipy.sparse import coo_array
 
         column, links = entries(self.links, self.length)
