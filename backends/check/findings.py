@@ -28,7 +28,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding: which check, how bad, what, and at which rank, thread block and step.
+    """One finding: check, severity, message, and place: rank, thread block and step.
 
     ``kind`` names the mistake in the table of consequences, ``fate`` is what each runtime makes
     of it (empty where the finding is not about a runtime).

@@ -277,7 +277,7 @@ def hang(code: Code, plain: Graph) -> Hang | None:
 
 
 def _tell(graph: Graph, cycle: list[int]) -> str:
-    """Return the cycle in words: each operation that waits for another block, and for what."""
+    """Return the cycle in words: each operation that waits for another block, and its wait."""
     kinds = _kinds(graph, cycle)
     parts = []
     for i, kind in enumerate(kinds):

@@ -224,7 +224,7 @@ def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _PassOrder:
-    """The passes from the flow on: those that the options name, else what the options say."""
+    """The passes from the flow on: those that the options name, else those that they imply."""
 
     before: list[Pass]
     channels: Channels

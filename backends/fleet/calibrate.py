@@ -261,7 +261,7 @@ def _with(topology: Topology, numbers: Sequence[TimingNumber]) -> Topology:
 def _predicted(
     topology: Topology, times: Sequence[MeasuredTime], runtime: str
 ) -> list[tuple[float, str, str]]:
-    """Return µs, what runs, and why it cannot be fitted, for each time; the same run only once."""
+    """Return µs, program, and obstacle to a fit, for each time; the same run only once."""
     predictor = _Predictor(topology, runtime)
     known: dict[tuple[object, ...], tuple[float, str, str]] = {}
     found = []
@@ -285,7 +285,7 @@ class _Predictor:
     )
 
     def of(self, one: MeasuredTime) -> tuple[float, str, str]:
-        """Return µs, what runs, and why it cannot be fitted."""
+        """Return µs, program, and obstacle to a fit."""
         if one.program is not None:
             clock = self.clocks.get(id(one.program))
             if clock is None:

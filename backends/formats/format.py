@@ -128,7 +128,7 @@ class FileTiming:
 
 
 class Format:
-    """A format of artefacts. What a subclass leaves out is refused, naming it and the format."""
+    """A format of artefacts. Verbs that a subclass lacks are refused, naming it and the format."""
 
     __slots__ = ()
 

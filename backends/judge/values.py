@@ -164,7 +164,7 @@ def keys(c: Collective, p: Placement) -> Ints:
 
 
 def members(c: Collective) -> tuple[Ints, Ints, Ints]:
-    """Return the sums in use, ascending, and what they sum: the position of the sum, and a rank."""
+    """Return the sums in use, ascending, and their parts: the position of the sum, and a rank."""
     pairs = distinct_values(np.concatenate([keys(c, c.pre), keys(c, c.post)]))
     which = pairs % len(c.contributions)
     sets = [np.array(sorted(s), np.int64) for s in c.contributions]

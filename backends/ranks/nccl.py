@@ -134,7 +134,7 @@ def on_gpu(send: AnyArray | None, recv: AnyArray | None) -> Any:
 
 
 class GpuLoan(Loan):
-    """Copies on the GPU. They keep what they hold: calls leave their input as it is."""
+    """Copies on the GPU. They stay valid: calls leave their input as it is."""
 
     def __init__(self, send: AnyArray | None, recv: AnyArray | None) -> None:
         self.host = recv

@@ -37,10 +37,10 @@ class Loan:
         self.send, self.recv = send, recv
 
     def refresh(self) -> None:
-        """Copy what NumPy's arrays hold into them."""
+        """Copy from NumPy's arrays into them."""
 
     def fetch(self) -> None:
-        """Copy what they hold into NumPy's arrays."""
+        """Copy from them into NumPy's arrays."""
 
 
 def alike(send: AnyArray | None, recv: AnyArray | None, copied: Callable[[AnyArray], Any]) -> Any:

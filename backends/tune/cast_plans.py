@@ -304,7 +304,7 @@ KINDS = (Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.BROADCAST, Ki
 
 
 def why_not(topology: Topology, options: TuneOptions) -> str | None:
-    """Return why no plan of a library lets switches sum or copy, and what would; None: some may."""
+    """Return the reason why plans of a library lack casts, and the remedy; None: some may."""
     others = [name for name in options.wanted.formats if name != FORMAT]
     if options.measuring is not None:
         return (

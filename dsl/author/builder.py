@@ -435,7 +435,7 @@ class Chunk:
         *,
         adds: bool,
     ) -> Chunk:
-        """Move each chunk, or add it to what is there; return the reference to the results."""
+        """Move each chunk, or add it to the one there; return the reference to the results."""
         dst, targets = self._targets(rank, buffer, index)
         state, there = self._builder._state, []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):

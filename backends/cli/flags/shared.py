@@ -79,7 +79,7 @@ class Flags:
 
     @classmethod
     def of(cls, read: argparse.Namespace) -> Self:
-        """Return the flags from what the parser has read."""
+        """Return the flags from the parser's namespace."""
         values = {one.name: getattr(read, one.name) for one in fields(cls)}
         for one in fields(cls):
             if one.metadata["spec"].get("action") in SEVERAL:
@@ -115,7 +115,7 @@ class NestedVerbs:
     verbs: Mapping[str, type[Flags]]
 
     def of(self, read: argparse.Namespace) -> Flags:
-        """Return the flags of the inner verb from what the parser has read."""
+        """Return the flags of the inner verb from the parser's namespace."""
         return self.verbs[read.what].of(read)
 
 

@@ -41,7 +41,7 @@ MOST = 16
 
 
 class Spread(StrEnum):
-    """Policies that say what gets a channel of its own."""
+    """Policies that select the messages with a channel of their own."""
 
     LANES = "lanes"  #: parts of a connection, as few as will do
     CHAINS = "chains"  #: chains of forwarding that go different ways

@@ -138,7 +138,7 @@ class _Lifting:
             self.rows.append((rank, source, rank, target, operand))
 
     def _is_added_next(self, at: int) -> bool:
-        """Test whether the next instruction of the block adds what this one receives (rrc)."""
+        """Test if the next instruction of the block adds the data that this one receives (rrc)."""
         after = at + 1
         return (
             self.ops[at] is Op.RECV

@@ -277,7 +277,7 @@ def _names(prefix: str, collective: Collective, several: bool) -> str:
 
 
 def _traces(graph: MessageGraph) -> dict[str, bytes]:
-    """Return the trace files of a graph; the first one's metadata says what the graph is for."""
+    """Return the trace files of a graph; the first one's metadata names its purpose."""
     files = {}
     for rank, own in enumerate(graph.ranks):
         about: dict[str, Any] = {"rank": rank, "copies": graph.copies[rank]}

@@ -206,7 +206,10 @@ def consistent(algo: XmlAlgo) -> list[Finding]:
         declared = (("i_chunks", r.input_chunks), ("o_chunks", r.output_chunks))
         for (name, chunks), factor in zip(declared, factors, strict=True):
             if chunks > 0 and chunks * factor != algo.message_chunks:
-                text = f"{name} {chunks} × {factor} is not nchunksperloop {algo.message_chunks}"
+                text = (
+                    f"{name}: expected {factor} × it to be nchunksperloop {algo.message_chunks}, "
+                    f"got {chunks}"
+                )
                 found.append(Finding("bounds", Severity.ERROR, text, r.id, kind="refused"))
     return found[:20]
 
@@ -214,7 +217,7 @@ def consistent(algo: XmlAlgo) -> list[Finding]:
 def negative_scratch(algo: XmlAlgo) -> list[Finding]:
     """Find ranks with a negative ``s_chunks``: every runtime refuses the file."""
     ranks = [r.id for r in algo.ranks if r.scratch_chunks < 0]
-    text = "s_chunks is negative"
+    text = "s_chunks: expected 0 or more, got less"
     return [Finding("bounds", Severity.ERROR, text, r, kind="refused") for r in ranks[:20]]
 
 
@@ -262,17 +265,17 @@ def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
     """Return findings on why a runtime would reject or never select the file."""
     note = _Notes()
     if algo.message_chunks < 1:
-        note(f"nchunksperloop is {algo.message_chunks}", "crashes")
+        note(f"nchunksperloop: expected 1 or more, got {algo.message_chunks}", "crashes")
         return note.found
     if "M" in target.letters:
         _msccl(algo, code, note)
     range_ = sizes_of(algo, target)
     if range_.empty:
         low, high = algo.min_bytes or 0, algo.max_bytes
-        text = f"no message size is from minBytes {low} to maxBytes {high}"
-        note(text + (", which is excluded" if target.max_bytes_excluded else ""), "ignored")
+        most = "below" if target.max_bytes_excluded else "at most"
+        note(f"minBytes: expected {most} maxBytes {high}, got {low}", "ignored")
     if algo.outofplace is False and not algo.inplace and target.letters != "M":
-        note("neither inplace nor outofplace", "ignored")
+        note("expected inplace=1 or outofplace=1, got neither", "ignored")
     if range_.high is not None:
         chunk = -(-range_.high // algo.message_chunks)
         turns = -(-chunk // target.payload[algo.protocol])
@@ -290,14 +293,16 @@ def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
     low = algo.min_bytes or 0
     high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
     if low < 0 or high < 0:
-        note("minBytes or maxBytes is negative", "refused")
+        note(f"minBytes, maxBytes: expected 0 or more, got {low} and {high}", "refused")
     elif low > high:
-        note(f"minBytes {low} is more than maxBytes {high}", "refused")
+        note(f"minBytes: expected at most maxBytes {high}, got {low}", "refused")
     if algo.nthreads % 32 or algo.nthreads < 0:
-        note(f"nthreads {algo.nthreads} is not a multiple of 32", "refused")
+        note(f"nthreads: expected a multiple of 32, got {algo.nthreads}", "refused")
     waits = int(np.diff(code.wait_start).max(initial=0))
     if 0 < algo.nthreads < waits:
-        text = f"a step waits for {waits} others, one by a thread: nthreads is {algo.nthreads}"
+        text = (
+            f"nthreads: expected {waits} or more, one for each wait of a step, got {algo.nthreads}"
+        )
         note(text, "late-wait")
     if algo.coll == "alltoall" and algo.inplace:
         note("inplace=1: msccl refuses alltoall in place", "ignored")
@@ -314,7 +319,7 @@ def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
     """Note attributes that runtimes read differently."""
     note = _Notes()
     if algo.coll not in PORTABLE:
-        text = f"coll {algo.coll} is not one that all runtimes know"
+        text = f"coll: expected one that all runtimes know, got {algo.coll}"
         if algo.coll in ("reduce_scatter", "reducescatter"):
             text += ": msccl spells it reduce_scatter, rccl and executor reducescatter"
         note(text, "portable")
@@ -335,7 +340,7 @@ def notes(algo: XmlAlgo, code: Code, targets: list[Target]) -> list[Finding]:
 
     rooted = algo.coll in ("broadcast", "reduce")
     if rooted:
-        note("the root is the file's, whatever root the caller passes")
+        note("the root is the file's; the caller's is ignored")
     if rooted and algo.protocol is Protocol.SIMPLE:
         note(
             f"{algo.coll} under Simple: safe over NVLink and PCIe peers only, the step count of "

@@ -102,7 +102,7 @@ def _permuted(script: Script, number: int) -> PermuteRound:
 def _waves(
     script: Script, rank: int, work: Sequence[LocalOperation]
 ) -> Iterator[tuple[LocalOperation, ...]]:
-    """Cut work, in order, before each operation that needs what one since the last cut wrote."""
+    """Cut work, in order, before each operation that reads a write since the last cut."""
     wave: list[LocalOperation] = []
     written: set[int] = set()
     for one in work:

@@ -1,4 +1,4 @@
-"""Pages of a machine, of a plan of a workload, and of what is text: a collective, a sketch."""
+"""Pages of a machine, of a plan of a workload, and of texts: a collective, a sketch."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def _align_groups(groups: Sequence[list[int]], costs: Floats) -> list[int]:
 
 
 def torus(topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> RankGrid | None:
-    """The machine as a torus of two or more axes (hypercubes too), whatever its numbering.
+    """The machine as a torus of two or more axes (hypercubes too), with any numbering.
 
     None if its direct cables are not exactly those of one.
     """

@@ -343,7 +343,7 @@ class _SumProgram:
         shares: Sequence[tuple[int, int]],
         sign: int,
     ) -> None:
-        """One commodity: the rows of ranks at boundaries, where what comes in goes out.
+        """One commodity: the rows of ranks at boundaries, where inflow equals outflow.
 
         ``end``: where the rank's own end is, and its sign; ``shares``: the column of each share and
         the boundary at which it is at some of the members, with the other ``sign``.

@@ -47,7 +47,7 @@ tolerances of the solvers."""
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """A schedule, its time in µs, and what was proved, in words."""
+    """A schedule, its time in µs, and the proof, in words."""
 
     schedule: Schedule
     us: float

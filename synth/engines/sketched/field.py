@@ -164,7 +164,7 @@ def _roots(collective: Collective) -> Ints:
 
 
 def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
-    """Hops over orbits of resources: what all images hold of one of them, one after the other."""
+    """Hops over orbits of resources: the time that all images hold one of them, one by one."""
     size = np.bincount(orbits.row_orbit)
     first, resource, hold = [0], [], []
     arrives = machine.arrives.copy()

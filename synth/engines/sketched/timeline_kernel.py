@@ -18,7 +18,7 @@ Whole = int | np.int64
 
 
 class SearchHops(NamedTuple):
-    """The hops of a machine, and what each holds: ``resource[first[h]:first[h+1]]`` for ``hold``.
+    """The hops of a machine and their resources: ``resource[first[h]:first[h+1]]`` for ``hold``.
 
     ``arrives``: ticks from its start to its arrival. ``outs[out[v]:out[v+1]]`` are the hops that
     leave rank v, ``ins[into[v]:into[v+1]]`` those that enter it. ``turn``: (dst - src) mod ranks,

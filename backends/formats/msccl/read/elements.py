@@ -200,7 +200,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def integer(text: str, bits: int = 32) -> tuple[int, str]:
-    """Return the value the runtimes read, and in what way it is not what it seems ('' if it is).
+    """Return the value the runtimes read, and its difference from the text ('' if none).
 
     >>> integer("010"), integer("0x1f"), integer("zero"), integer("7 apples")
     ((8, 'octal'), (31, 'hexadecimal'), (0, 'not a number'), (7, 'trailing text'))

@@ -26,7 +26,7 @@ NOTHING, BEGUN = -2, -1
 
 @dataclass(frozen=True, slots=True)
 class SentSignal:
-    """A signal: ``data``: of what was written, else only that the launch has begun."""
+    """A signal: ``data``: of written data, else only of the begin of the launch."""
 
     source: int
     target: int
@@ -143,7 +143,7 @@ class _PhaseOrder:
             c.touched[cell].append(_TouchedCell(act.rank, number, writes, switch))
 
     def _arrivals(self) -> None:
-        """Signal at once to receivers of posted data; what they know then ends the reading."""
+        """Signal at once to receivers of posted data; with it they stop reading."""
         c, number = self.clocks, len(self.phases)
         if not c.posted:
             return

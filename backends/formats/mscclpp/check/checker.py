@@ -371,7 +371,7 @@ def _together(
     ranks: list[int],
     by_owner: dict[int, list[Access]],
 ) -> Iterator[Finding]:
-    """Judge the buffers of some ranks: what has ended before each of their accesses and the end."""
+    """Judge the buffers of some ranks by the operations before each access and the end."""
     accesses = [a for rank in ranks for a in by_owner[rank]]
     marks = [(a.end, k) for k, a in enumerate(accesses)]
     finish = [m for rank in ranks for m in graph.finish[rank]]

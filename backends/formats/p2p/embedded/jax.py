@@ -44,7 +44,7 @@ def table(shape: SimpleNamespace, some: dict[int, list[int]]) -> Table:
 
 
 def size_of(shape: SimpleNamespace) -> int:
-    """Rows of memory; the next one is none: what is written there goes nowhere."""
+    """Rows of memory; the next one is none: writes to it are dropped."""
     return max(bases(shape, rank)["s"] + int(n) for rank, n in enumerate(shape.scratch))
 
 

@@ -1,4 +1,4 @@
-"""NCCL, through CuPy or nccl4py, on CuPy arrays and whatever can be seen as one."""
+"""NCCL, through CuPy or nccl4py, on CuPy arrays and those that can be seen as one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CupyComm:
         self.rank, self.ranks = int(comm.rank_id()), int(comm.size())
 
     def start(self) -> None:
-        """Open a group: what is posted in it begins at once when it ends."""
+        """Open a group: posted messages begin together when it ends."""
         self.nccl.groupStart()
 
     def end(self) -> None:
@@ -234,7 +234,7 @@ def batches(items: Iterable[Item], span: Callable[[Any], tuple[int, int]]) -> It
 
 
 def launch(batch: list[Item], numbers: str, span: Callable[[Any], tuple[int, int]]) -> None:
-    """Do the work of a batch in one kernel, in order; what it writes, it can read again."""
+    """Do the work of a batch in one kernel, in order; it can read its own writes."""
     written = {span(out) for _, out, _, _ in batch}
     arrays: dict[tuple[int, int], Any] = {}
     for _, *parts in batch:

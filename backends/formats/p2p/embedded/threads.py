@@ -36,7 +36,7 @@ class Hub:
         return sorted(pair for pair, line in self._lines.items() if not line.empty())
 
     def run(self, main: Callable[[Threads], None]) -> None:
-        """Run ``main`` on a wire of each rank; raises what the first rank to fail raised."""
+        """Run ``main`` on a wire of each rank; raises the error of the first rank to fail."""
         errors: list[BaseException] = []
 
         def body(rank: int) -> None:
@@ -64,7 +64,7 @@ class Threads(Arrays):
         self.hub, self.rank, self.ranks = hub, rank, hub.ranks
 
     def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:
-        """Put copies of what is sent on their lines, then take what is due."""
+        """Put copies of the sends on their lines, then take the receives."""
         for array, peer in sends:
             self.hub.line(self.rank, peer).put((number, array.copy()))
         for array, peer in recvs:
