@@ -70,7 +70,7 @@ class Meaning(Frozen):
         """Return a value that must be at least 1."""
         value = self.number(expression)
         if value < 1:
-            raise BadSketch(f"{what} must be at least 1, not {value}", where=expression.span)
+            raise BadSketch(f"{what}: expected 1 or more, got {value}", where=expression.span)
         return value
 
     def block_size(self, expression: ast.Expression) -> int:

@@ -214,7 +214,7 @@ class Code(Frozen, eq=False, kw_only=True):
     wait_flag: Ints
 
     def __post_init__(self) -> None:
-        # What is cached below follows from the columns, so they must not change.
+        # The values cached below follow from the columns, which must not change.
         for f in fields(self):
             column = getattr(self, f.name)
             if isinstance(column, np.ndarray):

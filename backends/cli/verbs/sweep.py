@@ -311,7 +311,7 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     ]
     settings = list(dict.fromkeys([*settings, *(_completed(job, axes) for job in file.jobs)]))
     if not settings:
-        raise UserError("no job is left", hint="what is excluded?")
+        raise UserError("expected a job or more, got none", hint="exclude fewer")
     usual = "time" if all(s.bytes is not None for s in settings) else "frontier"
     objective = args.objective or file.objective or usual
     if objective == "time" and any(s.bytes is None for s in settings):

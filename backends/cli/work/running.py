@@ -149,7 +149,7 @@ def _job(plan: RunPlan, args: RunFlags) -> RankJob:
         raise UserError("messages have at most 1GiB", where="--size")
     types = tuple(dict.fromkeys(t.strip() for t in args.dtype.split(",") if t.strip()))
     if not types:
-        raise UserError("--dtype names no type", hint="int32, float32, float16 …")
+        raise UserError("--dtype: expected a type, got none", hint="int32, float32, float16 …")
     cases = [case for t in types for size in sizes for case in _cases(plan, args, t, size)]
     return whole_job([plan.piece], cases, args.timeout or TIMEOUT)
 

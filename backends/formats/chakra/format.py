@@ -459,7 +459,7 @@ def astra_sim_us(graph: MessageGraph, topology: Topology, *, mixed: bool = False
 
 # Nodes of Chakra execution traces (mlcommons/chakra 1.0.0, ``et_def.proto``), read and written.
 #
-# What weft adds are attributes and names of its own, which readers pass over: ``weft_input`` and
+# weft adds attributes and names of its own, which readers pass over: ``weft_input`` and
 # ``weft_output`` are offsets in a rank's buffers (as ``3`` or ``3,7``), ``weft_route`` of a send
 # the links of its message, and the attribute ``weft`` of the first file's metadata is a JSON object
 # with collective, size and copies. A turn is a computation of no time that takes no value.

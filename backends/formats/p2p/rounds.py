@@ -77,7 +77,7 @@ def script_of(flow: Flow, name: str) -> Script:
     landing = _staged(flow, number, scratch)
     one = np.ones(len(m), np.int64)
     talk = _merged_talk(_Talk(*(x[order] for x in (number, m.src, m.dst, m.send, landing, one))))
-    # What is done before the first message is a round of its own, without messages: round 0.
+    # Work before the first message is a round of its own, without messages: round 0.
     after = np.searchsorted(steps, local.step, side="right")
     work = _merged_work(_all_work(flow, number, landing, after))
     if len(talk.round) + len(work.round) > MOST_LINES:

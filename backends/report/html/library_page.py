@@ -403,7 +403,7 @@ def deploy_section(library: Library) -> Facts:
     ]
     return {
         "id": "deploy",
-        "title": "What next: make a runtime use it",
+        "title": "Next: make a runtime use it",
         "part": "listing",
         "open": True,
         "parts": [{"title": title, "text": text} for title, text in parts],

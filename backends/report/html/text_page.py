@@ -138,7 +138,7 @@ def bounds_section(topology: Topology) -> Facts | None:
     if not rows:
         return None
     head = ("collective", "algbw at most", "1 MiB takes at least", "1 GiB takes at least")
-    title, after = "What no schedule can beat", "weft bound prints the proof of each."
+    title, after = "Bounds of every schedule", "weft bound prints the proof of each."
     return table_section("bounds", title, head, rows, after, numbers=True)
 
 

@@ -469,7 +469,7 @@ def test_a_calibrated_library_is_compared_with_nccl_by_version(
     assert first["ratio_without_starts"] > first["ratio"] > 1.5
     report = (calibrated / "report.html").read_text()
     assert "gains over NCCL" in report
-    assert "What the times of programs assume" in report
+    assert "Assumptions of the times of programs" in report
     assert "× without starts, at " in report
     assert "assumed   nominal.nvlink 0.7; --timing KEY=NUMBER replaces one" in told.out
 
