@@ -108,7 +108,7 @@ def place_name(buffers: CallerBuffers, in_place: bool, place: int) -> str:
 
 
 def in_scratch(place: Ints) -> Bools:
-    """Test whether places are scratch chunks."""
+    """Test if places are scratch chunks."""
     return np.asarray((place & ((1 << RANK_BITS) - 1)) >= 3 * _FAR)
 
 

@@ -252,7 +252,7 @@ class Hang:
 
 
 def hang(code: Code, plain: Graph) -> Hang | None:
-    """Test whether and at which sizes a program hangs whose waits are all met; None if at none.
+    """Find the sizes at which a program hangs whose waits are all met; None: at none.
 
     ``plain`` is its graph of single chunks. Two facts make the answer exact for every size. A
     dependence is met in its own iteration, and messages and credits never go back to an earlier

@@ -175,7 +175,7 @@ MOST_CELLS = 50_000_000
 
 
 def ordered_locally(graph: Graph, first: Ints, second: Ints) -> Bools:
-    """Test whether its rank's own waits put ``first`` before ``second``; both on one rank.
+    """Test if its rank's own waits put ``first`` before ``second``; both on one rank.
 
     Nearly every pair of conflicting accesses is ordered by the flags of its own rank, and that is
     cheap to prove, by the clocks of what waits. The pass ``sync`` queries the same clocks; they

@@ -434,7 +434,7 @@ class Traces:
         self._seen: set[bytes] = set()
 
     def fresh(self, order: Ints) -> bool:
-        """Test whether an order is of a trace that was not met before."""
+        """Test if an order is of a trace that was not met before."""
         if not self._known:
             return True
         self._when[order] = np.arange(len(order))

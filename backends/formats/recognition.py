@@ -44,7 +44,7 @@ def is_torch_calls(text: str, data: object) -> bool:
 
 
 def _says(text: str, noun: str) -> bool:
-    """Test whether a Python text names a noun of weft: in its HEADER, else anywhere.
+    """Test if a Python text names a noun of weft: in its HEADER, else anywhere.
 
     A text that weft may have written is read, and never executed as an algorithm of the user's.
     """

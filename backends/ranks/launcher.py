@@ -176,7 +176,7 @@ class _ProgressMonitor:
         self._give_up: float | None = None
 
     def over(self) -> bool:
-        """Return whether a rank gave up and the others had time to report, or none has moved.
+        """Return True if a rank gave up and the others had time to report, or none has moved.
 
         In the second case ``silent`` is set.
         """

@@ -366,7 +366,7 @@ def _check_row(row: _Measured, before: list[_Measured], where: str) -> None:
 
 
 def _is_right(told: str) -> bool:
-    """Return whether a column of errors is N/A, a count of 0, or a difference that is rounding."""
+    """Return True if a column of errors is N/A, a count of 0, or a difference that is rounding."""
     if told == "N/A":
         return True
     try:

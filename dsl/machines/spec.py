@@ -166,7 +166,7 @@ class MachineSpec:
         return self._all(key)
 
     def has(self, key: str) -> bool:
-        """Return whether the option was written."""
+        """Return True if the option was written."""
         return key in self.options
 
     def finish(self) -> None:

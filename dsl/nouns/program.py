@@ -56,22 +56,22 @@ class Op(StrEnum):
 
     @property
     def sends(self) -> bool:
-        """Return whether it puts a message into the block's outgoing connection."""
+        """Return True if it puts a message into the block's outgoing connection."""
         return self in _SENDS
 
     @property
     def receives(self) -> bool:
-        """Return whether it takes a message from the block's incoming connection."""
+        """Return True if it takes a message from the block's incoming connection."""
         return self in _RECEIVES
 
     @property
     def reads_src(self) -> bool:
-        """Return whether it reads the local source slice."""
+        """Return True if it reads the local source slice."""
         return self in _READS
 
     @property
     def writes_dst(self) -> bool:
-        """Return whether it writes the local destination slice."""
+        """Return True if it writes the local destination slice."""
         return self in _WRITES
 
 

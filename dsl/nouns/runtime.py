@@ -118,7 +118,7 @@ class Target(Frozen):
 
     @property
     def fuses(self) -> bool:
-        """Return whether it executes receive-reduce-copy and its relatives."""
+        """Return True if it executes receive-reduce-copy and its relatives."""
         return self.ops >= FUSED
 
     @property
@@ -147,7 +147,7 @@ class Target(Frozen):
 
     @property
     def loads_folder(self) -> bool:
-        """Return whether it reads all files of ``MSCCL_ALGO_DIR``, and fails on any of them."""
+        """Return True if it reads all files of ``MSCCL_ALGO_DIR``, and fails on any of them."""
         return "M" not in self.letters
 
     def host_payload(self, protocol: Protocol, coll: str) -> int:
@@ -323,7 +323,7 @@ class Loader(Frozen):
         return f"--target {self.name}" if self.name in RUNTIMES else f"--to {self.format}"
 
     def built(self, family: str, amd: bool | None) -> bool | None:
-        """Return whether its kernels are built for a family of GPUs; None: that is not known.
+        """Return True if its kernels are built for a family of GPUs; None: that is not known.
 
         ``amd``: whether AMD makes the GPUs; None if unknown.
         """

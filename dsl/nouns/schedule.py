@@ -229,7 +229,7 @@ class Schedule(Viewed, Tabled, Frozen, eq=False):
 
     @property
     def planned(self) -> bool:
-        """Return whether the schedule plans its order by priorities."""
+        """Return True if the schedule plans its order by priorities."""
         return self.priority is not None or self.casts.priority is not None
 
     def anchors(self) -> tuple[Any, ...]:

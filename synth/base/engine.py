@@ -83,7 +83,7 @@ class Observer(Protocol):
         """Report a new schedule; it is kept in case the engine is interrupted."""
 
     def cancelled(self) -> bool:
-        """Return whether the engine should stop and return the schedules found so far."""
+        """Return True if the engine should stop and return the schedules found so far."""
         ...
 
 

@@ -36,7 +36,7 @@ class Slots:
 
 
 def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Bools:
-    """Test whether each entry equals the one before it in all columns."""
+    """Test if each entry equals the one before it in all columns."""
     same = np.ones(len(columns[0]), bool)
     for column in columns:
         same[1:] &= column[1:] == column[:-1]
@@ -66,7 +66,7 @@ def unfused(
 
 
 def contended(src: Ints, dst: Ints, step: Ints, send: Ints, recv: Ints, add_to: Ints) -> Bools:
-    """Test whether a receive waits for another message of its step.
+    """Test if a receive waits for another message of its step.
 
     That is so where the slot it writes is sent in that step, or where something else arrives; not
     where it lands by itself and is added afterwards.

@@ -118,7 +118,7 @@ def _alone(code: Program, level: Ints, recv: Ints, send: Ints) -> Bools:
 
 
 def _ordered_locally(code: Program, found: SlotAccesses) -> bool:
-    """Test whether no rank needs messages to order two of its accesses."""
+    """Test if no rank needs messages to order two of its accesses."""
     later, earlier = found.conflicts()
     apart = code.block[later] != code.block[earlier]
     return bool(wait_clocks(code).done(earlier[apart], later[apart]).all())

@@ -308,7 +308,7 @@ class _Folding:
 
     @staticmethod
     def _within(positions: list[int], first: int, last: int) -> bool:
-        """Test whether one of them lies strictly between."""
+        """Test if one of them lies strictly between."""
         return bisect_right(positions, first) < bisect_left(positions, last)
 
     @staticmethod

@@ -58,7 +58,7 @@ class Prune:
 
 
 def _used(program: Program) -> Bools:
-    """Test whether each scratch slot, rank after rank, is named by an instruction of its rank."""
+    """Test if each scratch slot, rank after rank, is named by an instruction of its rank."""
     first, sizes = offsets(program.chunks[:, 2]), program.chunks[:, 2]
     used = np.zeros(first[-1], bool)
     for does, buffer, offset in (

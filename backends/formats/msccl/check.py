@@ -100,7 +100,7 @@ def _refusals(algo: XmlAlgo, code: Code, steps: Steps, target: Target) -> list[F
 
 
 def _refuses(code: Code, target: Target) -> bool:
-    """Test whether it does not even have the instructions."""
+    """Test if it does not even have the instructions."""
     return any(OPS[op] not in target.ops for op in distinct_values(code.op).tolist())
 
 
@@ -233,7 +233,7 @@ class Sizes:
 
     @property
     def empty(self) -> bool:
-        """Test whether the range is without a message."""
+        """Test if the range is without a message."""
         return self.high is not None and self.low > self.high
 
     def __str__(self) -> str:

@@ -327,7 +327,7 @@ class PlanMachine:
     # --- what they do it with -------------------------------------------------------------------
 
     def _pauses(self) -> bool:
-        """Test whether a thread stops between reading and writing."""
+        """Test if a thread stops between reading and writing."""
         return self.rng.random() < 0.3
 
     def _write(self, t: Thread, sink: MemoryPlace, share: slice, values: Any) -> None:

@@ -199,7 +199,7 @@ def places(plan: ExecutionPlan, c: Collective) -> tuple[tuple[Place, Place], ...
 
 
 def adds(plan: ExecutionPlan) -> bool:
-    """Return whether the plan combines data; else any type is moved as it is."""
+    """Return True if the plan combines data; else any type is moved as it is."""
     return _uses(plan, SUMS)
 
 

@@ -222,7 +222,7 @@ def _events(graph: PlanGraph, key: Counter) -> list[CounterUse]:
 
 
 def _in_block(one: CounterUse, other: CounterUse) -> bool:
-    """Test whether one event of a block always precedes a later one of that block."""
+    """Test if one event of a block always precedes a later one of that block."""
     same = one.block == other.block
     return same and (one.phase < other.phase or one.thread == other.thread)
 
@@ -258,7 +258,7 @@ def _pairs(
 
 
 def _one_by_one(events: Sequence[CounterUse], before: Before) -> bool:
-    """Test whether all events always happen in the order of their list."""
+    """Test if all events always happen in the order of their list."""
     return all(map(before, events, events[1:]))
 
 

@@ -339,7 +339,7 @@ def _operands(place: PlanPlace, op: Operation) -> Iterator[Finding]:
 
 
 def _beyond(place: PlanPlace, op: Operation, x: Operand, chunks: int) -> bool:
-    """Test whether a block's bytes of an operand are not all in a buffer."""
+    """Test if a block's bytes of an operand are not all in a buffer."""
     if x.index < 0 or x.size < 1 or x.index + x.size <= chunks:
         return x.index < 0 or x.size < 1
     spans = [(part(x, op, units), chunks * units) for units in place.units]

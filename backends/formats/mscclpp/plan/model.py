@@ -227,7 +227,7 @@ class ExecutionPlan:
 
     @property
     def packets(self) -> bool:
-        """Test whether scratch is doubled for packets: the only effect of the protocol."""
+        """Test if scratch is doubled for packets: the only effect of the protocol."""
         return self.protocol == "LL"
 
     @property

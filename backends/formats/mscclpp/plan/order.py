@@ -159,7 +159,7 @@ class HappensBefore:
         return self._clocks[rank]
 
     def ended(self, instr: int, other: int, moment: int) -> bool:
-        """Test whether ``instr`` has always ended when ``other`` comes to that moment."""
+        """Test if ``instr`` has always ended when ``other`` comes to that moment."""
         table = self.clocks(self.rank[instr])
         return bool(table[3 * other + moment, self.block[instr]] >= self.program.index[instr])
 

@@ -278,12 +278,12 @@ def without_host(text: str) -> ast.Module:
 
 
 def is_kernel(node: ast.AST) -> bool:
-    """Test whether a statement is a function of the kernel."""
+    """Test if a statement is a function of the kernel."""
     return isinstance(node, ast.FunctionDef) and bool(node.decorator_list)
 
 
 def _of_host(node: ast.AST) -> bool:
-    """Test whether a statement needs torch."""
+    """Test if a statement needs torch."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return any(word in ast.unparse(node) for word in ("torch", "triton"))
     names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
