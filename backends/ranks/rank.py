@@ -1,6 +1,6 @@
 """Run a job on one rank, the same on every runtime, or on all ranks of a process that drives them.
 
-:class:`Groups`, :class:`World`, :class:`Member` and :class:`Loan` are implemented by each runtime.
+:class:`JobGroups`, :class:`World`, :class:`Member` and :class:`Loan` are implemented by each runtime.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ConnectedMember(Member):
         getattr(program, function)(loan.send, loan.recv, **self.keywords(first=first))
 
 
-class Groups(ABC):
+class JobGroups(ABC):
     """Groups of ranks of a job, seen from one of its ranks."""
 
     rank: int
@@ -110,12 +110,12 @@ class Groups(ABC):
         its first use; None: it has none."""
 
 
-class World(Groups):
+class World(JobGroups):
     """All ranks of a job in processes of their own, seen from one of them."""
 
     @abstractmethod
     def last(self, count: int) -> ConnectedMember | None:
-        """As :meth:`.Groups.last`."""
+        """As :meth:`.JobGroups.last`."""
 
     @abstractmethod
     def gather(self, thing: Any) -> list[Any] | None:
@@ -135,7 +135,7 @@ class World(Groups):
 
 
 def attend(
-    job: RankJob, world: Groups, say: Say, programs: dict[int, types.ModuleType] | None = None
+    job: RankJob, world: JobGroups, say: Say, programs: dict[int, types.ModuleType] | None = None
 ) -> tuple[Done | None, ...]:
     """Do all cases in order; None where the rank is not of the group.
 

@@ -8,7 +8,7 @@ import types
 from ..formats.p2p.embedded.threads import Hub, Threads
 from ..formats.p2p.execute import call_on, loaded
 from .job import Done, Failure, RankJob, RankReport
-from .rank import Groups, Loan, Member, attend, told
+from .rank import JobGroups, Loan, Member, attend, told
 
 
 class ThreadMember(Member):
@@ -30,7 +30,7 @@ class ThreadMember(Member):
             raise TimeoutError(text) from None
 
 
-class _ThreadGroups(Groups):
+class _ThreadGroups(JobGroups):
     def __init__(self, rank: int, ranks: int, hubs: dict[int, Hub]) -> None:
         self.rank, self.ranks, self.hubs = rank, ranks, hubs
 
