@@ -1,6 +1,6 @@
 """Run a job on one rank, the same on every runtime, or on all ranks of a process that drives them.
 
-:class:`JobGroups`, :class:`World`, :class:`Member` and :class:`Loan` are implemented by each runtime.
+Each runtime implements :class:`JobGroups`, :class:`World`, :class:`Member` and :class:`Loan`.
 """
 
 from __future__ import annotations
