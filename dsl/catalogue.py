@@ -53,7 +53,8 @@ def topology(text: str | os.PathLike[str]) -> Topology:
     standard input. ``dead=0-1`` is accepted by all of them:
     the cables between two nodes are broken, in both directions (see :mod:`.failures` for other
     failures). So are ``without=mlx5_4``: NICs that are left out, ``family=h100``: whose numbers
-    the times of programs are made of, and ``capable=rail0:multicast+reduces``: what a switch does.
+    the times of programs are made of, and ``capable=rail0:multicast+reduces``: the
+    capabilities of a switch.
 
     Raises:
         UnknownName: no such machine or option. UserError: an invalid value.
@@ -135,7 +136,7 @@ def with_options(text: str, options: str) -> str:
 def with_capable(machine: str, asked: Sequence[str]) -> str:
     """Return the text of a machine with the option ``capable=`` of ``rail0=multicast+reduces``.
 
-    What the text says itself stands before, so that the later one holds for a switch of both.
+    Entries of the text itself stand before, so that the later one holds for a switch of both.
 
     Raises:
         UserError: a text without a switch or without words.

@@ -25,7 +25,7 @@ from .generations import CABLE_ALPHA
 from .xml_tree import Element, parse_xml
 
 _GRAPHML = re.compile(r"<(?:\w+:)?graphml[\s>]")
-_GML = re.compile(  # possessive: a line is taken in one way, so that what is none ends at once
+_GML = re.compile(  # possessive: a line is taken in one way, so that other text ends at once
     r"\s*+(?:(?:#[^\n]*+|[A-Za-z]\w*+[ \t]++(?:\"[^\"\n]*+\"|[^\s\[]++))[ \t\r]*+\n\s*+)*+"
     r"graph\s*+\["
 )
@@ -124,7 +124,7 @@ def _reason(error: Exception) -> str:
 # --- topologies of msccl-tools --------------------------------------------------------------------
 # In JSON (``msccl.serialization``, ``msccl_type``).
 # ``links[dst][src]`` are the chunks that a link carries in a round; an entry of ``switches`` is
-# [sources, destinations, chunks, name]: what all links from the first to the second carry together.
+# [sources, destinations, chunks, name]: the sum over all links from the first to the second.
 
 
 def is_msccl_topology(data: Any) -> bool:

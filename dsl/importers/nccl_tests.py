@@ -188,7 +188,7 @@ def runs_in(text: str) -> list[str]:
     """Return the outputs of single tests in a text, each behind as many empty lines as stand before
     it; the text itself if it has one.
 
-    What stands before the first test belongs to it, as does what follows a test to that.
+    Text before the first test belongs to it, and text after a test to that test.
     """
     if looks_like_json(text) or _is_csv(text):
         return [text]
@@ -574,7 +574,7 @@ def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _TestOutput:
     """Return the table of records, of which each is of a size and a placement.
 
     A process is a rank there. Without MPI all GPUs are of one process; with it, ``nodes`` is 1 in
-    newer versions whatever the hosts are. Times of several cycles are their median.
+    newer versions for any hosts. Times of several cycles are their median.
     """
     halves: dict[int, tuple[list[_Half], list[_Half]]] = {}
     lines: dict[int, int] = {}

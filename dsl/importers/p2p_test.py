@@ -322,7 +322,7 @@ def alike(values: Iterable[float], noise: float = NOISE) -> dict[float, Fraction
 # Read are the tests between two GPUs (``device_to_device…``, ``multinode_device_to_device…``). In
 # their read tests the row is the GPU that receives, in their write tests the one that sends: the
 # arrows of the titles point the other way (testcases_ce.cpp). ``one_to_all`` and ``all_to_one``
-# give what a GPU sends to all others, or receives from them, at once. Before version 0.6 a
+# give the rate of a GPU that sends to all others, or receives from them, at once. Before 0.6 a
 # bidirectional test has one matrix, of the measured direction; since then three, and in JSON these
 # are one list of rows. Latencies before version 0.8 are those of the host.
 

@@ -81,7 +81,7 @@ class Matrix(Frozen):
 
     ``own``: the names of each device, that of the driver first: NICs without a number in the text
     have that of their column, as newer versions of the tool number them. ``cut``: the last rows,
-    of NICs, that the text does not have; what is between two such NICs counts as SYS.
+    of NICs, that the text does not have; the path between two such NICs counts as SYS.
     ``coherent``: the memory of the GPUs is NUMA nodes, as it is beside Grace only.
     ``peers``: states of access between GPUs, as ``nvidia-smi topo -p2p`` beside it lists.
     """

@@ -211,7 +211,7 @@ def _widths(
 ) -> Iterator[tuple[FabricLink, Fraction]]:
     """Yield the links between switches in use with their GB/s, from the leaves upwards.
 
-    Links without one of their own share what is below, divided by the oversubscription.
+    Links without one of their own share the bandwidth below, divided by the oversubscription.
     """
     kept = set(used)
     links = [link for link in layout.links if link.low in kept and link.high in kept]

@@ -1,5 +1,5 @@
 """Runtimes that execute our files, as data: limits and payloads of those that read MSCCL XML, and
-for all of them the GPUs that they are built for, how they are given files, and what they print.
+for all of them the GPUs that they are built for, how they are given files, and their printed lines.
 
 The numbers are those the parsers and kernels check, or break on without checking; every limit is
 held at emission, so that no file leaves that one rank accepts and another rejects. Compiler,
@@ -284,19 +284,19 @@ class Loader(Frozen):
 
     Attributes:
         name: that of its :class:`Target` if it reads MSCCL XML.
-        title: the project, and what it is built on.
+        title: the project, and its base.
         format: the files that it takes.
         families: of machines whose GPUs its kernels are built for.
         why_not: why not on others, in words.
         preload: the library that takes the place of NCCL's, as its build names it; empty: the
             library that is there reads files itself.
-        debug: variables that make it print what it read.
-        proof: what it prints, in words; ``{file}`` stands for a file, ``{folder}`` for theirs.
+        debug: variables that make it print the files that it read.
+        proof: its printed line, in words; ``{file}`` stands for a file, ``{folder}`` for theirs.
         read: pattern of a line stating that a file, or a folder of them, was read.
         single: it takes one GPU of a process only.
         registered: a program registers the files; others find them by variables alone.
         torch: which wheels of torch load it, in words; ``torchrun``: some do.
-        fallback: the variable that names NCCL's own library, for what no file takes.
+        fallback: the variable that names NCCL's own library, for calls without a file.
     """
 
     name: str

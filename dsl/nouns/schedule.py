@@ -1,6 +1,6 @@
 """Schedules: chunk, source, destination, route and step of every transfer, in columns.
 
-Beside its transfers a schedule may have :mod:`.casts`: what switches that copy or sum do.
+Beside its transfers a schedule may have :mod:`.casts`: copies and sums by switches.
 
 **Transfers of one step read the state before that step; their results can be used from the next
 step on.** So verification, simulation and lowering are single passes over the steps.

@@ -73,7 +73,7 @@ class Topology(Viewed):
     ``symmetries`` are node permutations (image of each node) declared by the builder of the
     topology; they are verified before use (``dsl.symmetry``). ``notes`` list assumptions made when
     it was built or imported (a default α, an ignored management NIC). ``timing`` is for
-    the times of programs only. ``host_names``: what hosts 0, 1, … are called, where it is known.
+    the times of programs only. ``host_names``: the names of hosts 0, 1, …, where they are known.
 
     Raises:
         BadTopology: a link to an unknown node, a self-loop, a bandwidth outside ``BANDWIDTHS``, a

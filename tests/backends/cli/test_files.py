@@ -240,7 +240,10 @@ DEEP = "[" * 100_000
         ('{"weft": "schedul", "schema": 1}', "unknown kind 'schedul'"),
         ('{"weft": "schedule", "schema": 9}', "schema 9 is not known"),
         ('{"weft": "schedule", "schema": 1}', "'topology' is missing"),
-        ('{"weft": "topology", "schema": 1, "name": "x", "nodes": [], "links": []}', "no GPU"),
+        (
+            '{"weft": "topology", "schema": 1, "name": "x", "nodes": [], "links": []}',
+            "expected GPUs",
+        ),
         ('{"weft": "topology", "schema": 1, "name": NaN}', "NaN"),
         ('{"edges": [[0, 1, 1e999, 1]], "gpu_ids": [0, 1]}', "number"),
         ('{"edges": [[0, 1, -5, 1]], "gpu_ids": [0, 1]}', "bandwidth"),

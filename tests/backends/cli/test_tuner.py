@@ -123,7 +123,7 @@ def test_a_bench_on_nccl_is_measured_and_one_on_mpi_is_not_nccls(weft, tmp_path:
         (":algorithm=ring", "nothing tells which protocol"),
         (":algorithm=fast,protocol=ll", "no algorithm of tuner files"),
         (":algorithm=ring,protocol=ll", "nothing to choose between"),
-        (":algoritm=ring", "no option of a file"),
+        (":algoritm=ring", "expected an option of a file"),
     ],
 )
 def test_what_says_too_little(weft, runs, words: str, told: str) -> None:

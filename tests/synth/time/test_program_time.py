@@ -277,7 +277,7 @@ def test_numbers_that_make_no_sense() -> None:
             replace(MSCCL, **wrong)
     with pytest.raises(UserError, match="efficiency of 2"):
         ProtocolModel(1, 1, Fraction(2))
-    with pytest.raises(UserError, match="no protocol LL"):
+    with pytest.raises(UserError, match="got LL"):
         us(stream(1), "line:2", 1, model=replace(MSCCL, protocols={}), protocol=Protocol.LL)
 
 

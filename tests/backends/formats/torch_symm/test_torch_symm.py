@@ -184,7 +184,7 @@ def test_what_the_kernel_has_not_is_refused() -> None:
     program = plans.program("ring")
     with pytest.raises(UserError, match="port channels"):
         TorchSymm(nodes=(0, 0, 1, 1)).emit(program, MSCCL, None)
-    with pytest.raises(UserError, match="vLLM"):
+    with pytest.raises(UserError, match="vllm=true: expected an allreduce"):
         TorchSymm(vllm=True).emit(plans.program("dgx1 allgather"), MSCCL, None)
     plan, packed = plan_of(program), plan_of(plans.program("ring", LL))
     for one, dtype, op in ((plan, "bool", "sum"), (packed, "float64", "sum"), (plan, "", "avg")):

@@ -130,14 +130,14 @@ def test_what_it_does_not_do_is_said() -> None:
         solved("hub:4", "allreduce", Objective.FRONTIER, "classic{algorithm=bruck}")
     with pytest.raises(UserError, match="needs an even number of ranks"):
         solved("hub:5", "allreduce", Objective.FRONTIER, "classic{algorithm=swing}")
-    with pytest.raises(UserError, match="no classic algorithm for alltonext"):
+    with pytest.raises(UserError, match="classic lacks an algorithm for alltonext"):
         solved("hub:5", "alltonext", Objective.FRONTIER)
     with pytest.raises(UserError, match="expected a torus, got ring:5"):
         solved("ring:5", "allreduce", Objective.FRONTIER, "classic{algorithm=torus}")
     with pytest.raises(UserError, match="chunks is -1"):
         solved("ring:5", "allreduce", Objective.FRONTIER, "classic{chunks=-1}")
     where = topology("hub:3")
-    with pytest.raises(UserError, match="no classic algorithm for allreduce"):
+    with pytest.raises(UserError, match="classic lacks an algorithm for allreduce"):
         synthesize(Problem(where, one_shot_allreduce(3)), "classic")
 
 
