@@ -252,9 +252,7 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
     parts = []
     for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):
         if not count:
-            raise UserError(
-                f"expected one host or more, got {term}*0", where=text, hint="leave it out"
-            )
+            raise UserError(f"expected a host, got {term}*0", where=text, hint="leave it out")
         own = parse_spec(term) if term.partition(":")[0] in _known() else _file_spec(term)[1]
         if own.has("nodes"):
             raise UserError(f"{term}: nodes= is written *N here", where=own.keys["nodes"])

@@ -88,9 +88,7 @@ def _parse(
 ) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise UserError(
-            f"expected a {what}, got {text!r}", hint=f"write a number and a unit: {example}"
-        )
+        raise UserError(f"expected a {what}, got {text!r}", hint=f"number and unit: {example}")
     number, unit = match.groups()
     if unit is None:
         raise UserError(
@@ -110,11 +108,11 @@ def _parse(
     value = Fraction(Decimal(number)) * units[unit]
     if value < 0:
         raise UserError(
-            f"expected a {what} of 0 or more, got {text!r}", hint=f"write for example {example}"
+            f"expected a {what} of 0 or more, got {text!r}", hint=f"for example {example}"
         )
     if value and not _LEAST <= value <= _MOST:
         told = f"{what} {text!r} is beyond any machine"
-        raise UserError(told, hint=f"write for example {example}")
+        raise UserError(told, hint=f"for example {example}")
     return value
 
 

@@ -31,9 +31,6 @@ from ..output.stages import telling
 from ..work.lowering import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
     from ...formats.p2p.model import Script
     from ...ranks.bench.job import BenchTime, Predict
 
@@ -62,20 +59,15 @@ def run(args: BenchFlags, console: Console) -> int:
                 limit,
                 tell,
             )
-    code = Exit.DONE if rows is None else _told(rows, bench, predictions, args, console)
+    code = Exit.DONE
+    if rows is not None:
+        code = _told(entries(rows, bench.units, predictions), bench, args, console)
     if world is not None:  # after the results are told: it may fail
         world.close()
     return code
 
 
-def _told(
-    rows: Sequence[Mapping[str, Any]],
-    bench: Bench,
-    predictions: Mapping[str, Predict],
-    args: BenchFlags,
-    console: Console,
-) -> Exit:
-    found = entries(rows, bench.units, predictions)
+def _told(found: list[BenchTime], bench: Bench, args: BenchFlags, console: Console) -> Exit:
     wrong = [x for x in found if x.wrong]
     console.result(
         _text(found),

@@ -63,9 +63,7 @@ def _require_text_file(args: ShowFlags, console: Console) -> None:
     drawn = name.rpartition(".")[2]
     if drawn in FORMATS and drawn != "text":
         raise UserError(
-            f"expected a name of a text file, got one that ends in .{drawn}",
-            where=name,
-            hint=f"--format {drawn}",
+            f"expected a name for text, got .{drawn}", where=name, hint=f"--format {drawn}"
         )
     if name != "-":
         check_file_output(args, console)

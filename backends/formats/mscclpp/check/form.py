@@ -142,9 +142,7 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
     if not plan.gpus:
         yield wrong("expected at least one GPU, got none")
     if plan.protocol not in ("Simple", "LL"):
-        yield wrong(
-            f"protocol: expected Simple or LL, got {plan.protocol!r}, which is read as Simple"
-        )
+        yield wrong(f"protocol: expected Simple or LL, got {plan.protocol!r} (read as Simple)")
     if plan.min_bytes > plan.max_bytes:
         yield wrong(f"min_message_size: expected at most {plan.max_bytes}, got {plan.min_bytes}")
     if plan.min_bytes >= LARGEST_MINIMUM:
@@ -183,20 +181,14 @@ def _gpu(plan: ExecutionPlan, rank: int, gpu: GpuPlan) -> Iterator[Finding]:
 
     for value, name in ((gpu.input_chunks, "input"), (gpu.output_chunks, "output")):
         if value < 1:
-            yield wrong(
-                "form", f"{name}_chunks: expected 1 or more, got {value}: the loader divides by it"
-            )
+            yield wrong("form", f"{name}_chunks: expected 1 or more, got {value}")
     for kind in (Channel.MEMORY, Channel.PORT):
         for k, peer in enumerate(gpu.peers(kind)):
             if not 0 <= peer < len(plan.gpus) or peer == rank:
-                yield wrong(
-                    "ids", f"{kind} channel {k}: expected another rank of the plan, got {peer}"
-                )
+                yield wrong("ids", f"{kind} channel {k}: expected another rank, got {peer}")
     for k, b in enumerate(gpu.remote):
         if not 0 <= b.rank < len(plan.gpus) or b.rank == rank:
-            yield wrong(
-                "ids", f"remote buffer {k}: expected another rank of the plan, got {b.rank}"
-            )
+            yield wrong("ids", f"remote buffer {k}: expected another rank, got {b.rank}")
         elif b.buffer is plan.moving:
             yield wrong(
                 "placement",
@@ -215,18 +207,16 @@ def _block(
     gpu = plan.gpus[rank]
     size = sum(1 + len(op.body) if op.op is PlanOp.PIPELINE else 1 for op in block.ops)
     if size > longest:
-        yield wrong(
-            "limits", f"expected at most {longest} operations of a thread block, got {size}"
-        )
+        yield wrong("limits", f"operations: expected at most {longest}, got {size}")
     for kind in Channel:
         ids, buffers = block.channel_ids(kind), block.buffer_ids(kind)
         if len(ids) > MAX_CHANNELS:
             yield wrong(
-                "limits", f"expected at most {MAX_CHANNELS} {kind} channels, got {len(ids)}"
+                "limits", f"{kind} channels: expected at most {MAX_CHANNELS}, got {len(ids)}"
             )
         if len(buffers) > MAX_REMOTE:
             yield wrong(
-                "limits", f"expected at most {MAX_REMOTE} remote buffers, got {len(buffers)}"
+                "limits", f"remote buffers: expected at most {MAX_REMOTE}, got {len(buffers)}"
             )
         have = len(gpu.peers(kind)) if kind is not Channel.SWITCH else len(gpu.groups())
         for k in ids:
@@ -234,9 +224,7 @@ def _block(
                 yield wrong("ids", f"{kind} channel: expected one of the GPU's {have}, got {k}")
         for k in buffers:
             if not 0 <= k < len(gpu.remote):
-                yield wrong(
-                    "ids", f"remote buffer: expected one of the GPU's {len(gpu.remote)}, got {k}"
-                )
+                yield wrong("ids", f"remote buffer: expected below {len(gpu.remote)}, got {k}")
             elif kind not in gpu.remote[k].access:
                 yield wrong("ids", f"remote buffer {k} is not declared for {kind} channels")
 
@@ -247,7 +235,7 @@ def _inner(place: PlanPlace, pipeline: Operation, op: Operation) -> Iterator[Fin
         return
     if pipeline.unit < 1 or pipeline.unit % VECTOR:
         yield place.finding(
-            "form", f"unit_size: expected a multiple of {VECTOR}, got {pipeline.unit}"
+            "form", f"unit_size: expected multiples of {VECTOR}, got {pipeline.unit}"
         )
     parts = op.share[1] if op.share else 1
     for x in (*op.src, *op.dst):
@@ -290,9 +278,7 @@ def _ids(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     if op.barrier:
         number, blocks = op.barrier
         if not 0 <= number < MAX_BARRIERS:
-            yield place.finding(
-                "limits", f"barrier: expected one below {MAX_BARRIERS}, got {number}"
-            )
+            yield place.finding("limits", f"barrier: expected below {MAX_BARRIERS}, got {number}")
         if not 1 <= blocks <= len(place.gpu.blocks):
             yield place.finding(
                 "ids", f"barrier: expected at most {len(place.gpu.blocks)} blocks, got {blocks}"
