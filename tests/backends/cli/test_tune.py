@@ -305,7 +305,7 @@ def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: 
         (("-c", "allgather", "--to", "torch-symm,torch-symm{op=max}"), "asked for twice"),
     ],
 )
-def test_files_that_nobody_takes_are_refused_before_the_search(
+def test_files_without_a_reader_are_refused_before_the_search(
     weft: Weft, words: tuple[str, ...], told: str
 ) -> None:
     found = weft("tune", "-t", "ring:4", *words)

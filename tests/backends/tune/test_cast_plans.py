@@ -140,7 +140,7 @@ def test_messages_of_less_than_a_granule_of_each_chunk_are_not_timed() -> None:
         (PLANS, None),
     ],
 )
-def test_who_leaves_them_out(options: TuneOptions, why: str | None) -> None:
+def test_formats_that_leave_switches_out(options: TuneOptions, why: str | None) -> None:
     machine, wanted = topology(H100), make("allreduce", 4)
     found = why_not(machine, options)
     assert asked_of(machine, wanted, options) is (why is None)

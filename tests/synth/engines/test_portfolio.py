@@ -70,7 +70,7 @@ def test_large_messages_go_by_packings() -> None:
     assert "ForestColl" in point.schedule.provenance["cites"]
 
 
-def test_small_messages_go_by_whoever_is_quick() -> None:
+def test_small_messages_go_by_the_quickest_engine() -> None:
     """One step over the switch, 0.7 µs: two at packing's best rate would take 1.4."""
     outcome = solved("dgx-a100", "allreduce", size=1 << 10)
     assert found_by(outcome) == {"classic"}
@@ -213,7 +213,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(outcome.points) == 1
 
 
-def test_who_asked_to_stop_waits_for_nobody() -> None:
+def test_a_stop_at_once_finds_nothing() -> None:
     class Stopped(Silent):
         def cancelled(self) -> bool:
             return True

@@ -93,7 +93,7 @@ def test_a_plan_is_no_slower_than_its_collectives_one_after_another(monkeypatch)
 
 
 @pytest.mark.parametrize("relays", ["none", "idle", "all"])
-def test_the_bound_of_one_alone_counts_latency_and_who_may_forward(relays):
+def test_the_bound_of_one_alone_counts_latency_and_forwarders(relays):
     """Ranks 0 and 2 of a ring of four: two hops of 0.7 µs over either neighbour, if they forward;
     on a line of four 1 and 2 are next to each other."""
     small = [sized("a", "allreduce", (0, 2), 8, relays=relays)]

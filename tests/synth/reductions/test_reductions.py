@@ -105,7 +105,7 @@ def test_a_tree_sends_nothing_to_a_rank_that_the_whole_sum_passed(seed: int) -> 
     assert prune(s) is s
 
 
-def test_chunks_nobody_wants_are_pruned_transitively() -> None:
+def test_chunks_without_a_receiver_are_pruned_transitively() -> None:
     c = make("broadcast", 4)
     needed = [Transfer(0, r, r + 1, (r,), r) for r in range(3)]
     c = replace(c, post=type(c.post).of([(1, 0, 0, 0)]))
