@@ -265,7 +265,7 @@ def native_of(world: Any, bench: Bench) -> tuple[str, Call] | None:
     if isinstance(world, NcclWorld):
         name, call = "NCCL", _nccl(world.connection.link.comm, bench.units)
     elif isinstance(world, MpiWorld):
-        # mpi4py knows no bfloat16; our functions send bytes.
+        # mpi4py lacks bfloat16; our functions send bytes.
         name, call = "MPI", None if bench.dtype == "bfloat16" else _mpi(world.comm, bench.units)
     else:
         name, call = "torch", _torch(world.dist, bench.units)

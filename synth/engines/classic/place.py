@@ -316,7 +316,7 @@ class Site:
     def defined(self, kind: str | Kind) -> Iterator[ClassicAlgorithm]:
         """The algorithms for a collective that fit this machine, as far as can be decided cheaply.
 
-        Those in lanes are left out: what they need is found by a search; and those of slots, which
+        Those in lanes are left out: their structure is found by a search; and those of slots, which
         only limit what others do.
         """
         for one in all_algorithms():

@@ -271,7 +271,7 @@ def refusal(sketch: Sketch, solver: str) -> str | None:
         if isinstance(rule, OwnFirst) or (isinstance(rule, Relay) and rule.own_first):
             return f"exact cannot order the sends of a step, as {rule.label!r} asks (own first)"
         if isinstance(rule, Phases):
-            return f"exact knows steps and no phases: it cannot obey {rule.label!r}"
+            return f"exact plans steps, not phases: it cannot obey {rule.label!r}"
         if solver == "z3" and isinstance(rule, NOT_IN_THE_PAPER):
             return f"the paper's encoding cannot express {rule.label!r}; solver=cp-sat can"
     return None

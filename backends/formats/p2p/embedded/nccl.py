@@ -41,7 +41,7 @@ __device__ inline unsigned short narrow(float x) {  // to the nearest, ties to e
     return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 """
-"""CuPy knows no bfloat16: its numbers are handled as uint16 and summed by these."""
+"""CuPy lacks bfloat16: its numbers are handled as uint16 and summed by these."""
 
 
 class CupyComm:

@@ -91,7 +91,7 @@ def _positions(*keys: Ints) -> Ints:
 class KeyRule:
     """The hop of the least first key first, then of the second, …; a minus means the greatest.
 
-    ``by_slice``: slice after slice; else whatever the slice.
+    ``by_slice``: slice after slice; else slices in any order.
     """
 
     name: str

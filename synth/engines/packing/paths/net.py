@@ -124,7 +124,7 @@ class PathNet:
         width: GB/s that one template may count on in each resource orbit: a path of one template
             loads every resource of an orbit by (uses · elements / resources of the orbit), so the
             width is bandwidth · resources / elements.
-        graph: links by node, heads, resource orbits by link, α and what stores, as kernels want
+        graph: links by node, heads, resource orbits by link, α and storing nodes, as kernels want
             them.
         tail: the source of every link.
         delay: α of every link in whole units, then links, then GPUs, so that sums compare first
