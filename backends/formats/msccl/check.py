@@ -216,9 +216,9 @@ def consistent(algo: XmlAlgo) -> list[Finding]:
 
 def negative_scratch(algo: XmlAlgo) -> list[Finding]:
     """Find ranks with a negative ``s_chunks``: every runtime refuses the file."""
-    ranks = [r.id for r in algo.ranks if r.scratch_chunks < 0]
-    text = "s_chunks: expected 0 or more, got less"
-    return [Finding("bounds", Severity.ERROR, text, r, kind="refused") for r in ranks[:20]]
+    wrong = {r.id: r.scratch_chunks for r in algo.ranks if r.scratch_chunks < 0}
+    told = [(r, f"s_chunks: expected 0 or more, got {got}") for r, got in wrong.items()]
+    return [Finding("bounds", Severity.ERROR, text, r, kind="refused") for r, text in told[:20]]
 
 
 # --- the attributes of <algo>: when a runtime selects the file, and what it costs -----------------

@@ -169,9 +169,9 @@ WRONG = {
     "wait for no block": (PAIRS.replace('depid="0"', 'depid="7"', 1), "does not exist"),
     "cycle of waits": (CYCLE, "deadlock"),
     "no thread block": (algo([Gpu(1, 1, 0, [])], "allreduce", 1), "not launched"),
-    "sizes the wrong way round": (exchange(minBytes=9, maxBytes=8), "more than maxBytes"),
+    "sizes the wrong way round": (exchange(minBytes=9, maxBytes=8), "at most maxBytes"),
     "threads": (exchange(nthreads=100), "multiple of 32"),
-    "negative scratch": (exchange().replace('s_chunks="0"', 's_chunks="-1"'), "negative"),
+    "negative scratch": (exchange().replace('s_chunks="0"', 's_chunks="-1"'), "got -1"),
     "another runtime's name": (
         exchange().replace('coll="allgather"', 'coll="reducescatter"'),
         "unknown there",
