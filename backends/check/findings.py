@@ -30,8 +30,8 @@ class Severity(StrEnum):
 class Finding:
     """One finding: check, severity, message, and place: rank, thread block and step.
 
-    ``kind`` names the mistake in the table of consequences, ``fate`` is what each runtime makes
-    of it (empty where the finding is not about a runtime).
+    ``kind`` names the mistake in the table of consequences, ``fate`` is each runtime's
+    behaviour (empty where the finding is not about a runtime).
     """
 
     check: str

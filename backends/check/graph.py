@@ -48,7 +48,7 @@ class Graph:
     """Operations and edges.
 
     Attributes:
-        code, operations: what was expanded, and the operations; those of a block are contiguous.
+        code, operations: the source, and its operations; those of a block are contiguous.
         merge: chunks of an operation at most.
         source, target, kind: of each edge.
         unmet: shape (·, 2), (operation, index into ``code.wait_*``) of waits nothing satisfies.

@@ -47,7 +47,7 @@ class Claim:
     Attributes:
         placements: as ``in_place`` values; the result is that of one of ``collectives`` (of a
             broadcast with any root); no collective: the result is not judged.
-        hangs: what a deadlock from some size on means; see :func:`~.checker._hang_of_xml`.
+        hangs: findings of a deadlock from some size on; see :func:`~.checker._hang_of_xml`.
         weak_flags: prove it for RCCL's weaker flags as well.
     """
 
@@ -271,7 +271,7 @@ def _finding(links: Ints, c: int, text: str, kind: str) -> Finding:
     return Finding("connections", Severity.ERROR, text, int(links[c, 0]), kind=kind)
 
 
-# Result of a program, as sets of contributions, against what its collective wants.
+# Result of a program, as sets of contributions, against that of its collective.
 #
 # Races and deadlocks are excluded before, so every read sees one certain write and every value is a
 # sum of contributions that does not depend on any order. The data flow is followed in as many array

@@ -29,7 +29,7 @@ class RaceQuestion:
     """Kind of unordered pairs to look for, and the words of their findings.
 
     Attributes:
-        severity: of the findings; ``kind``: what they are called in the table of consequences.
+        severity: of the findings; ``kind``: their name in the table of consequences.
         words: between the chunk and the other operation.
         visibility: only reads of what another block wrote into the user's buffers matter.
         most: findings that are listed one by one.

@@ -53,10 +53,10 @@ class CompileOptions:
     """Options of the compiler.
 
     ``target`` and ``protocol`` may be given by name (``"rccl"``, ``"LL"``).
-    ``instances``: copies side by side; None: what the algorithm requests, or one; ``"auto"``: the
+    ``instances``: copies side by side; None: as the algorithm requests, or one; ``"auto"``: the
     fastest by simulation, which only the front end can choose.
     ``replication``: of which chunks. ``pairing``: which ends share thread blocks. ``protocol``:
-    None: what the algorithm requests, or Simple. ``lanes``: channels per connection (0: as fusion
+    None: as the algorithm requests, or Simple. ``lanes``: channels per connection (0: as fusion
     needs); ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe).
     ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
@@ -106,7 +106,7 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
 
     Raises:
         UserError: something the target, or the form, cannot express, in words.
-        CheckFailed: the schedule is wrong (a rank sends what it does not hold).
+        CheckFailed: the schedule is wrong (a rank sends a chunk that it does not hold).
     """
     refuse_casts(schedule, "a program cannot express what switches sum or copy")
     o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)

@@ -204,7 +204,7 @@ def timing_of(
 ) -> ProgramTiming | None:
     """Return the time of a program; if far above the schedule's, also try more instances.
 
-    ``tried``: what was tried already.
+    ``tried``: the former trials.
     """
     tell("simulate")
     taken = clock.program_us(program)
@@ -277,7 +277,7 @@ def quickest(tried: dict[int, float]) -> int:
     return min(tried, key=lambda n: (tried[n], n))
 
 
-# --- programs that came in, beside what they become -----------------------------------------------
+# --- given programs beside their compiled ones ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def _looped(program: Program, target: str, slices: int, size: int | None) -> str
     return f"{text}, coarser than those segments" if turns < slices else text
 
 
-# --- what is compiled -----------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 Noun = Schedule | Algorithm | Program
 """Nouns that can be compiled."""
@@ -165,9 +165,9 @@ class CompileSource:
     """Something to compile, found good: its passes, collective, and the sizes and machine it is
     for, where they are known.
 
-    ``schedule``: what was given, where it is one.
-    ``remarks``: what became of a schedule that the format cannot express as it is.
-    ``noun``: what is compiled, for formats without thread blocks.
+    ``schedule``: the given one, where it is one.
+    ``remarks``: changes of a schedule that the format cannot express as it is.
+    ``noun``: the noun to compile, for formats without thread blocks.
     """
 
     compile: Callable[[CompileOptions], Program]

@@ -82,9 +82,9 @@ class Guide:
         folder: the path under which all hosts see it.
         settings: of the chosen runtime; None: no runtime loads its files.
         variables: for every rank, the runtime's library included.
-        launch: the text for each launcher. ``tests``: commands by what they are for.
-        proof: what is printed where a file is used. ``files``: to write, by name.
-        notes: what to know.
+        launch: the text for each launcher. ``tests``: commands by their purpose.
+        proof: lines that are printed where a file is used. ``files``: to write, by name.
+        notes: limits and advice.
     """
 
     library: Library

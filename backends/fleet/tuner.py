@@ -39,7 +39,7 @@ def tuner_times(text: str, path: str, words: Mapping[str, str]) -> list[TunerTim
     ``words``: algorithm, protocol and channels, where the text lacks them.
 
     Raises:
-        UserError: times that were not measured, or that do not show what ran.
+        UserError: times that were not measured, or that do not name the program.
         BadFile: neither an output of nccl-tests nor of ``weft bench``.
     """
     if looks_like_nccl_tests(text):

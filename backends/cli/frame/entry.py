@@ -74,7 +74,7 @@ def run_verb(args: Namespace, console: Console) -> int:
     """Run the verb of a parsed command line, and return its exit code.
 
     Raises:
-        WeftError: what the verb raises, or an output that is an input.
+        WeftError: an error of the verb, or an output that is an input.
     """
     flags = flags_of(args.verb)
     verb = verb_of(args.verb)

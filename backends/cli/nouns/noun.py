@@ -65,7 +65,7 @@ class FileKind(StrEnum):
 class Subject:
     """One input file: its noun, its text, and its JSON if it has any.
 
-    ``named`` is what the user wrote: for a topology perhaps with options after the path.
+    ``named`` is the user's text: for a topology perhaps with options after the path.
     """
 
     noun: Noun
@@ -147,7 +147,7 @@ class SimulationSetup:
     """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
 
     ``collective``, ``sizes``: None where a file states none: it has one time, of size 0.
-    ``told``: what ``-v`` reports of the model. ``remark``: a line below the table.
+    ``told``: the report of ``-v`` on the model. ``remark``: a line below the table.
     """
 
     topology: Topology

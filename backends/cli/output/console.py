@@ -286,6 +286,6 @@ class Exit(IntEnum):
     NO = 1  #: a negative answer: infeasible, a failed check, a wrong result
     WRONG_QUESTION = 2  #: usage, an unknown name, a bad file
     NOTHING_FOUND = 3  #: nothing within the budget; with --require-optimal: not proved best
-    MISSING = 4  #: something needed is not here; the hint says what to install
+    MISSING = 4  #: something needed is not here; the hint names the package
     BUG = 70  #: a bug, in weft or in the plug-in that the message names
     INTERRUPTED = 130  #: Ctrl-C or SIGTERM, and nothing was found

@@ -470,7 +470,7 @@ def questions_of(plan: SweepPlan, console: Console) -> list[SweepQuestion]:
     a question too, with the reason why it is refused.
 
     Raises:
-        UserError: a name is unknown, or a file wrong, whatever it is combined with.
+        UserError: a name is unknown, or a file wrong, in every combination.
     """
     for text in dict.fromkeys(s.topology for s in plan.settings):
         if text == "-":

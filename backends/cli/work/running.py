@@ -98,7 +98,7 @@ def _reports(job: RankJob, on: str) -> dict[int, RankReport]:
     return ending.reports
 
 
-# --- what is run ----------------------------------------------------------------------------------
+# --- programs -------------------------------------------------------------------------------------
 
 
 def _planned(subject: Subject, args: RunFlags) -> RunPlan:
@@ -163,7 +163,7 @@ def _cases(plan: RunPlan, args: RunFlags, dtype: str, size: int) -> list[Case]:
     return cases
 
 
-# --- what came of it ------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def _told(

@@ -214,7 +214,7 @@ def _compacted(rows: list[Row], ranks: int) -> list[int]:
 def _chunks(rows: list[Row], c: Collective, aliases: Aliases) -> list[int]:
     """Return the chunk that each move moves, followed from the precondition through the slots.
 
-    Where nothing is known of the source, the operand tells, or what belongs at the target.
+    Where the source is unknown, the operand decides, or the chunk of the target.
     """
     held: dict[tuple[int, int], int] = {}
     for rank, chunk, _, offset in c.pre.rows().tolist():

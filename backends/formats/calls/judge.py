@@ -92,7 +92,7 @@ def _run(
     """Return the windows at the end.
 
     Raises:
-        WrongCall: a call is not defined for what its members have.
+        WrongCall: a call is not defined for the values of its members.
     """
     held = [_Window(0, values) for values in start]
     for number, call in enumerate(program.calls, 1):

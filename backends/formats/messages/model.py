@@ -68,7 +68,7 @@ class MessageGraph:
 
     Attributes:
         ranks: the nodes of each rank.
-        collective: what the messages achieve; None: the files do not say.
+        collective: that of the messages; None: the files do not name it.
         message_bytes: the size of the message; 0: unknown.
         copies: for each rank pairs (offset in the input, offset in the output) of what a rank
             has from the start and must end with.

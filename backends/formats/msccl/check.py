@@ -45,7 +45,7 @@ def report_xml(
 ) -> CheckReport:
     """Everything wrong with a file, or its proof, for a runtime or the portable subset of all.
 
-    Without a target, what one runtime forbids is a warning, and an error if all of them do.
+    Without a target, refusals of one runtime are warnings, and errors if all of them refuse.
     ``collective`` says what the file must achieve; without it ``coll`` does, where it can.
 
     Raises:
@@ -221,7 +221,7 @@ def negative_scratch(algo: XmlAlgo) -> list[Finding]:
     return [Finding("bounds", Severity.ERROR, text, r, kind="refused") for r, text in told[:20]]
 
 
-# --- the attributes of <algo>: when a runtime selects the file, and what it costs -----------------
+# --- the attributes of <algo>: when a runtime selects the file, and its cost ----------------------
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Elements:
     """The tags of a text in order; comments are skipped. ``at``: where the next one is looked for.
 
     Raises (while iterating):
-        BadFile: what no runtime reads, with its place.
+        BadFile: an element that no runtime reads, with its place.
     """
 
     def __init__(self, source: Source) -> None:

@@ -43,7 +43,7 @@ class XmlTransfer:
     """One thing a thread block does: a step, or a chain of fused ``re`` steps.
 
     Attributes:
-        op: what it does; never ``nop``.
+        op: its operation; never ``nop``.
         step: the ``s`` attribute of its first step.
         src, dst: the slices of the file, offsets wrapped to 16 bits.
         count: chunks; of a fused chain the last step's, as in the runtimes.
