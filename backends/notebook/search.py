@@ -190,9 +190,7 @@ def simulate(
             hint="it takes a schedule, an outcome of weft.synthesize, or a program",
         )
     if isinstance(what, Outcome) and not what.points:
-        raise UserError(
-            "expected an outcome with schedules, got none", hint="outcome.statements says why"
-        )
+        raise UserError("expected schedules, got none", hint="outcome.statements says why")
     size = plain(size)
     many = not isinstance(size, int | float | str) or (
         isinstance(size, str) and (":" in size or ".." in size)

@@ -165,10 +165,7 @@ class RuntimeModel:
             UserError: the runtime does not have it.
         """
         if protocol not in self.protocols:
-            raise UserError(
-                f"expected a protocol of {self.name}, got {protocol}",
-                hint=" or ".join(map(str, self.protocols)),
-            )
+            raise UserError(f"expected a protocol of {self.name}, got {protocol}")
         return self.protocols[protocol]
 
     def in_lockstep(self, channels: int) -> RuntimeModel:

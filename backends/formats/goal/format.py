@@ -281,9 +281,7 @@ def read_goal(text: str, where: str) -> MessageGraph:
         elif not said.startswith("//"):
             raise BadFile(f"{said[:60]!r} stands outside of the ranks", where=place)
     if own is not None:
-        raise BadFile(
-            "expected a closing brace after the last rank, got the end of the file", where=where
-        )
+        raise BadFile("expected a closing brace, got the end of the file", where=where)
     if len(ranks) != total:
         raise BadFile(f"rank {min(len(ranks), max(total, 0))} of {total} is missing", where=where)
     nodes = tuple(rank.done() for rank in ranks)

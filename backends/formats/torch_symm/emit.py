@@ -216,9 +216,7 @@ def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:
     """
     if op not in OPERATORS:
         raise UserError(
-            f"expected an operator of torch-symm, got {op!r}",
-            where="--to",
-            hint=f"op={'|'.join(OPERATORS)}",
+            f"expected an operator, got {op!r}", where="--to", hint=f"op={'|'.join(OPERATORS)}"
         )
     if op != "sum" and not adds(plan):
         raise UserError(

@@ -299,9 +299,7 @@ class Site:
             return self.levels, tuple(max(map(len, x)) for x in self.levels.talking())
         if wanted is MachineStructure.TORUS:
             if self.torus is None:
-                raise UserError(
-                    f"expected a torus, got {self.topology.name}", hint="shape=4+4 makes it one"
-                )
+                raise UserError(f"expected a torus, got {self.topology.name}", hint="shape=4+4")
             return self.torus, self.torus.shape
         if wanted is MachineStructure.PRODUCT:
             if self.product is None:

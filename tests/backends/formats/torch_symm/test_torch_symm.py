@@ -188,7 +188,7 @@ def test_types_and_operators_without_a_kernel_are_refused() -> None:
         TorchSymm(vllm=True).emit(plans.program("dgx1 allgather"), MSCCL, None)
     plan, packed = plan_of(program), plan_of(plans.program("ring", LL))
     for one, dtype, op in ((plan, "bool", "sum"), (packed, "float64", "sum"), (plan, "", "avg")):
-        with pytest.raises(UserError, match="torch-symm"):
+        with pytest.raises(UserError, match=r"torch-symm cannot do|expected an operator"):
             require_operator(one, dtype, op)
     require_operator(plan_of(plans.program("broadcast", LL)), "float64", "sum")
 
