@@ -1,4 +1,4 @@
-"""Methods of a wire for NumPy arrays."""
+"""What NumPy arrays need of a wire."""
 
 from __future__ import annotations
 

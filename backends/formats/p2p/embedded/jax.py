@@ -44,7 +44,7 @@ def table(shape: SimpleNamespace, some: dict[int, list[int]]) -> Table:
 
 
 def size_of(shape: SimpleNamespace) -> int:
-    """Rows of memory; the next one is none: writes to it are dropped."""
+    """Rows of memory; the next one is none: what is written there goes nowhere."""
     return max(bases(shape, rank)["s"] + int(n) for rank, n in enumerate(shape.scratch))
 
 
@@ -137,7 +137,7 @@ def runs(table: Table, rows: int) -> list[tuple[int, int]]:
 
 
 MOST_RUNS = 4
-"""Slices, at most, that stand for a gather or a scatter: more would take longer."""
+"""Slices that stand for a gather or a scatter, which take longer than so many."""
 
 
 def taken(memory: Any, table: Table, me: Any) -> Any:

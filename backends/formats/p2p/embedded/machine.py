@@ -39,7 +39,7 @@ Line = tuple[list[tuple[Chunks, int]], list[tuple[Chunks, int]], list[list[Chunk
 
 @cache
 def parse(line: str) -> Line:
-    """A round: sends, receives, and the work that follows."""
+    """A round: what is sent, what is received, and the work that follows."""
 
     def chunks(text: str) -> list[Chunks]:
         found = re.findall(r"([ios])\[(\d+):?(\d*)\]", text)
@@ -91,7 +91,7 @@ def call(
 def stages(
     wire: Any, shape: Shape, code: Sequence[Sequence[str]], send: Any, recv: Any, op: str
 ) -> Iterator[int]:
-    """As :func:`call`, for callers with other work between the rounds."""
+    """As :func:`call`, for who does something else between the rounds."""
     if wire.ranks != shape.ranks:
         raise ValueError(f"the program is for {shape.ranks} ranks; this job has {wire.ranks}")
     if op not in OPERATIONS:

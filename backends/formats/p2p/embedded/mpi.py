@@ -35,7 +35,7 @@ class Mpi(Arrays):
         self.timeout = timeout
         self.kind, self.kinds = 0, max(1, comm.Get_attr(MPI.TAG_UB) // ROUNDS)
         self.lost = False
-        self.comm, request = comm.Idup()  # only our messages are on this one
+        self.comm, request = comm.Idup()  # nobody else's messages are on this one
         self._wait([request], [MPI.Status()], ["to connect"], f"rank {self.rank}")
 
     def agree(self, call: str) -> None:

@@ -1,4 +1,4 @@
-"""NCCL, through CuPy or nccl4py, on CuPy arrays and those that can be seen as one."""
+"""NCCL, through CuPy or nccl4py, on CuPy arrays and whatever can be seen as one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __device__ inline unsigned short narrow(float x) {  // to the nearest, ties to e
     return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 """
-"""CuPy lacks bfloat16: its numbers are handled as uint16 and summed by these."""
+"""CuPy knows no bfloat16: its numbers are handled as uint16 and summed by these."""
 
 
 class CupyComm:
@@ -54,7 +54,7 @@ class CupyComm:
         self.rank, self.ranks = int(comm.rank_id()), int(comm.size())
 
     def start(self) -> None:
-        """Open a group: posted messages begin together when it ends."""
+        """Open a group: what is posted in it begins at once when it ends."""
         self.nccl.groupStart()
 
     def end(self) -> None:
@@ -234,7 +234,7 @@ def batches(items: Iterable[Item], span: Callable[[Any], tuple[int, int]]) -> It
 
 
 def launch(batch: list[Item], numbers: str, span: Callable[[Any], tuple[int, int]]) -> None:
-    """Do the work of a batch in one kernel, in order; it can read its own writes."""
+    """Do the work of a batch in one kernel, in order; what it writes, it can read again."""
     written = {span(out) for _, out, _, _ in batch}
     arrays: dict[tuple[int, int], Any] = {}
     for _, *parts in batch:
@@ -502,7 +502,7 @@ def together(
 
 
 def _goes_on(wire: Nccl, arrays: Arrays, rounds: Iterator[int]) -> bool:
-    """True if there was another round."""
+    """Whether there was another round."""
     with arrays.device, wire.stream:
         if next(rounds, None) is not None:
             return True

@@ -16,7 +16,7 @@ from .wire import Array, Ends
 
 
 class Hub:
-    """Connection of the threads of all ranks."""
+    """What connects the threads of all ranks."""
 
     def __init__(self, ranks: int, timeout: float = 60.0) -> None:
         self.ranks = ranks
@@ -32,11 +32,11 @@ class Hub:
             return self._lines.setdefault((source, target), queue.SimpleQueue())
 
     def left(self) -> list[tuple[int, int]]:
-        """Pairs of ranks with messages that were not received."""
+        """Pairs of ranks with messages that nobody took."""
         return sorted(pair for pair, line in self._lines.items() if not line.empty())
 
     def run(self, main: Callable[[Threads], None]) -> None:
-        """Run ``main`` on a wire of each rank; raises the error of the first rank to fail."""
+        """Run ``main`` on a wire of each rank; raises what the first rank to fail raised."""
         errors: list[BaseException] = []
 
         def body(rank: int) -> None:
@@ -64,7 +64,7 @@ class Threads(Arrays):
         self.hub, self.rank, self.ranks = hub, rank, hub.ranks
 
     def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:
-        """Put copies of the sends on their lines, then take the receives."""
+        """Put copies of what is sent on their lines, then take what is due."""
         for array, peer in sends:
             self.hub.line(self.rank, peer).put((number, array.copy()))
         for array, peer in recvs:

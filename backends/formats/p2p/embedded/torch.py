@@ -34,7 +34,7 @@ class Torch:
         self.operators = {op: getattr(torch, name) for op, name in named.items()}
 
     def agree(self, call: str) -> None:
-        """Header of messages, besides their length."""
+        """What messages are announced with, besides their length."""
         self.call = call
 
     def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:

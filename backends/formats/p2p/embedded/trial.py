@@ -12,12 +12,12 @@ KIBI = 1024
 
 
 def contribution(rank: int, unit: int, length: int) -> Any:
-    """Input of a rank for a unit: whole numbers, small enough that all sums are exact."""
+    """What a rank gives for a unit: whole numbers, small enough that all sums are exact."""
     return (np.arange(length) * 3 + rank * 5 + unit * 7) % 11 - 5.0
 
 
 def expected(kind: str, rank: int, ranks: int, root: int, length: int) -> Any:
-    """Result of a rank, or None where it has none."""
+    """What a rank ends with, or None where it ends with nothing."""
 
     def give(who: int, unit: int = 0) -> Any:
         return contribution(who, unit, length)
@@ -47,7 +47,7 @@ def attempt(
     units: int,
     length: int,
 ) -> tuple[bool, float]:
-    """True if the result is right, and the seconds of the quickest of three calls."""
+    """Whether the result is right, and the seconds of the quickest of three calls."""
     gives = kind not in ("broadcast", "scatter") or wire.rank == root
     send = np.concatenate([contribution(wire.rank, u, length) for u in range(units)])
     given = to_device(send.astype(np.float32)) if gives else None
