@@ -16,7 +16,7 @@ from .base.errors import BadFile, UnknownName, UserError, require_type
 from .base.files import read_text
 from .base.lazy_dataclass import Frozen
 from .base.spans import Source
-from .importers.origin import OF_ANY, with_origin
+from .importers.origin import OF_ANY
 from .machines.confined import in_hosts
 from .machines.fabric_links import asked_fabric
 from .machines.failures import FLAG, Down, capable, find, nic_down, split_capable, without
@@ -90,7 +90,10 @@ def kept(made: Topology, content: str, text: str) -> dict[str, Any]:
     """
     if content.lstrip("\ufeff \t\r\n").startswith("{"):
         return made.to_json()
-    return with_origin(made, content, _file_spec(text.strip())[1])
+    given = _file_spec(text.strip())[1].options.items()
+    options = ",".join(f"{key}={','.join(value.text for value in found)}" for key, found in given)
+    origin = {"text": content, "options": options, "digest": made.digest()}
+    return made.to_json() | {"imported": origin}
 
 
 def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
@@ -186,7 +189,6 @@ def _from_catalogue(spec: MachineSpec) -> Topology:
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:
-    """Split a text into a path and the options after it."""
     for path, start in _splits(text):
         if _is_there(path):
             return path, parse_options(path, Source("topology", text), start)

@@ -27,7 +27,7 @@ from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
 from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
-from ..nouns.capabilities import parse_capabilities
+from ..nouns.capabilities import NO_CAPABILITY, read_capabilities
 from ..nouns.collective import Collective
 from ..nouns.hops import hop_distances
 from ..nouns.problem import required_pairs
@@ -366,7 +366,8 @@ def capable(machine: Topology, asked: Iterable[tuple[str, Span | str]]) -> Topol
     names, found = names_of(plain), dict[int, frozenset[str]]()
     for text, where in asked:
         name, words = split_capable(text, where)
-        able = parse_capabilities(words, where)
+        known = [word.strip() for word in words.split("+")]
+        able = read_capabilities([] if known == [NO_CAPABILITY] else known, where)
         for one in _each(name):
             node = names.node(one, where)
             if plain.nodes[node].stores:

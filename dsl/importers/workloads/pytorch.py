@@ -290,7 +290,6 @@ def _calls(
 
 
 def _id(row: Mapping[str, Any]) -> int:
-    """Return the number of a node, which counts in the order of calls."""
     number = row.get("id")
     return number if isinstance(number, int) else 0
 
