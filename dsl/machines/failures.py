@@ -47,22 +47,15 @@ class Down(Frozen):
 
 
 class Degraded(Frozen, eq=False):
-    """A machine after failures.
+    """A machine after failures."""
 
-    Attributes:
-        whole, topology: the machine before and after.
-        downs: the failures.
-        gone: the removed links, ascending.
-        survivors: the former number of each rank.
-        link_image: the new index of each former link, shape (links,); -1 if removed.
-    """
-
+    # whole, topology: the machine before and after
     whole: Topology
     topology: Topology
-    downs: tuple[Down, ...]
-    gone: tuple[int, ...]
-    survivors: tuple[int, ...]
-    link_image: Ints
+    downs: tuple[Down, ...]  # the failures
+    gone: tuple[int, ...]  # the removed links, ascending
+    survivors: tuple[int, ...]  # the former number of each rank
+    link_image: Ints  # the new index of each former link, shape (links,); -1 if removed
 
     @property
     def dead_ranks(self) -> tuple[int, ...]:
