@@ -19,7 +19,7 @@ from .base.spans import Source
 from .importers.origin import OF_ANY
 from .machines.confined import in_hosts
 from .machines.fabric_links import asked_fabric
-from .machines.failures import FLAG, Down, capable, find, nic_down, split_capable, without
+from .machines.failures import FLAG, capable, find, nic_down, split_capable, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
 from .machines.hosts import HostTemplate, cluster, host_of, of_host, synopsis
@@ -163,7 +163,13 @@ def _is_there(path: str) -> bool:
 def _finished(made: Topology, spec: MachineSpec) -> Topology:
     """Return the machine without its dead cables; raise if options were not used."""
     gone = [find(made, value.text, value.span) for value in spec.words("dead")]
-    _refuse_ranks(gone, spec.words("dead"))
+    for down, value in zip(gone, spec.words("dead"), strict=True):
+        if down.ranks:  # its removal would renumber ranks
+            raise UserError(
+                f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
+                where=value.span,
+                hint="--down-rank, or --group, leaves ranks out",
+            )
     if "without" not in spec.known:  # else the importer has left them out
         gone += [nic_down(made, value.text, value.span) for value in spec.words("without")]
     if gone:
@@ -287,14 +293,3 @@ def _template(own: MachineSpec) -> HostTemplate:
 
 def _written(options: Mapping[str, Sequence[OptionValue]]) -> str:
     return ",".join(f"{k}={','.join(v.text for v in values)}" for k, values in options.items())
-
-
-def _refuse_ranks(gone: Sequence[Down], dead: Sequence[OptionValue]) -> None:
-    """Raise UserError for a GPU: its removal would renumber ranks."""
-    for down, value in zip(gone, dead, strict=True):
-        if down.ranks:
-            raise UserError(
-                f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
-                where=value.span,
-                hint="--down-rank, or --group, leaves ranks out",
-            )

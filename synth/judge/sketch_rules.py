@@ -92,7 +92,9 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Bools) -> Iterat
             case Only():
                 pass
             case Forbid():
-                yield from _broken(schedule, [rule], _forbidden(schedule, rule), "forbidden")
+                used = _links_used(schedule, rule.links) > 0
+                bad = _pair_mask(schedule, rule.pairs) | used
+                yield from _broken(schedule, [rule], bad, "forbidden")
             case Relay():
                 pass  # all of them together
             case SwitchPolicy():
@@ -173,10 +175,6 @@ def _named(s: Schedule, rule: Only) -> Bools:
         return _pair_mask(s, rule.pairs)
     all_named: Bools = _links_used(s, rule.links) == np.diff(s.route_start)
     return _pair_mask(s, rule.pairs) | all_named
-
-
-def _forbidden(s: Schedule, rule: Forbid) -> Bools:
-    return _pair_mask(s, rule.pairs) | (_links_used(s, rule.links) > 0)
 
 
 def _starts(s: Schedule) -> Bools:

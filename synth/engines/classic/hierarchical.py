@@ -81,7 +81,7 @@ class MachineStructure(StrEnum):
 class Hierarchical:
     """One hierarchical algorithm for one collective."""
 
-    # name, kind: blueconnect for allreduce
+    # name, kind: such as blueconnect for allreduce
     name: str
     kind: Kind
     structure: MachineStructure  # what write needs

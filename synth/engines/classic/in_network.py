@@ -65,8 +65,8 @@ class SlotPool:
     slots · packet ÷ round-trip time at most, whatever its port carries (SwitchML, NSDI 2021).
     """
 
-    slots: int = 512  # of each switch. packet: bytes of one.
-    packet: int = 1024
+    slots: int = 512  # of each switch
+    packet: int = 1024  # bytes of a slot
     # µs from a packet to its sum; 0: the α of the way to the root of the tree and back
     rtt: Fraction = Fraction(0)
 
@@ -366,7 +366,7 @@ _BC, _RE = Kind.BROADCAST, Kind.REDUCE
 class InNetwork:
     """One algorithm for one collective whose sums and copies are made in switches."""
 
-    # name, kind: nvls for allreduce
+    # name, kind: such as nvls for allreduce
     name: str
     kind: Kind
     shares: Writer  # of a site, the kind and the root: trees of each chunk

@@ -378,7 +378,7 @@ class LaneStructure(StrEnum):
 class Laned:
     """One algorithm in lanes for one collective."""
 
-    # name, kind: rings for allreduce
+    # name, kind: such as rings for allreduce
     name: str
     kind: Kind
     structure: LaneStructure  # what write needs: rings, or a grid of local ranks and hosts

@@ -70,7 +70,7 @@ def per_rank(ranks: int) -> int:
 class Flat:
     """One algorithm for one collective."""
 
-    # name, kind: ring for allreduce
+    # name, kind: such as ring for allreduce
     name: str
     kind: Kind
     # write(p, order) writes it on a Builder; order are the ranks along the ring, or by their number
