@@ -46,7 +46,7 @@ from .timing import (
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """An artefact and what was written into it, both judged; its simulated time, where known.
+    """An artefact and the program written into it, both judged; its simulated time, where known.
 
     ``source``: what was compiled. ``choice``: the form that a race chose. ``recompiled``: of a
     program from elsewhere, what came in beside what it was made.
@@ -356,7 +356,7 @@ def _program(
 
 
 def _backend(to: str, source: CompileSource) -> Emitter:
-    """A format by name, for the machine of what is compiled where that makes a difference."""
+    """A format by name, for the machine of the source where that makes a difference."""
     backend: Any = BACKENDS.make(to, "to")
     made: Emitter = backend.on(source.topology) if source.topology is not None else backend
     return made

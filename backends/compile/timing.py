@@ -22,10 +22,9 @@ from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import P2P, RUNTIMES
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds.runtime_bound import models_of
+from weft.synth.bounds.programs import models_of, program_machine
 from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
 from weft.synth.time.program_time import LEAST_TURNS, ProgramClock, simulate_program
-from weft.synth.time.reached import reached_machine
 from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
@@ -149,7 +148,7 @@ def clock_for(
     sizes: SizeRange | None,
     model: ModelChoice = USUAL_CHOICE,
 ) -> ProgramTimer | str:
-    """Return the clock for what is compiled; without a clock, the missing part in words."""
+    """Return the clock for the source; without a clock, the missing part in words."""
     schedule, topology = source.schedule, source.topology
     if schedule is not None and len(schedule.casts):
         return "switches sum or copy in it"
@@ -167,7 +166,7 @@ def clock_for(
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
     by = model.on(topology, models_of(topology, runtime)[0])
     if runtime == P2P.name:
-        return ProgramTimer(reached_machine(topology, by, Protocol.SIMPLE), size, by)
+        return ProgramTimer(program_machine(topology, runtime, by, Protocol.SIMPLE), size, by)
     return ProgramTimer(topology, size, by if runtime in RUNTIMES else by.unlooped())
 
 
@@ -186,7 +185,7 @@ def timing_of(
     return None if taken is None else ProgramTiming(clock.message_bytes, taken, us, start)
 
 
-# --- programs that came in, beside what they become -----------------------------------------------
+# --- given programs beside their compiled ones ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ class Claims:
                 yield (f"{_us(us)} µs at {format_binary(size)} would be quicker than its bound")
 
         found = least_times(self.library.topology, one.collective, one.grid, self._options())
+        if one.runtime_bound_us and not found:
+            yield "the least time of any program is not known, and the manifest has it"
         for size, said, us in zip(one.grid, one.runtime_bound_us, found, strict=False):
             if not _alike(said, us):
                 yield (
@@ -138,7 +140,7 @@ class Claims:
     def _compared(
         self, places: Sequence[int], said: Times, clock: Callable[[int], float]
     ) -> Iterator[str]:
-        """Yield the sizes, by their indices, at which the clock does not say what is claimed."""
+        """Yield the sizes, by their indices, at which the clock contradicts the claim."""
         for i in places:
             size, us = self.one.grid[i], clock(self.one.grid[i])
             if not _alike(us, said[i]):
@@ -173,10 +175,13 @@ class Claims:
                 )
 
     def _options(self) -> TuneOptions:
-        runtime = library_runtime(self.library)
+        runtime, wanted = library_runtime(self.library), Wanted()
+        formats = {a.format for plan in self.one.plans for a in plan.artefacts}
+        wanted = replace(wanted, formats=tuple(formats) or wanted.formats)
         return TuneOptions(
             SizeRange(self.library.low, self.library.high),
-            Wanted() if runtime is None else replace(Wanted(), runtime=runtime),
+            wanted if runtime is None else replace(wanted, runtime=runtime),
+            protocols=tuple(self.library.timing.get("protocols", ())),
             model=library_choice(self.library).name,
         )
 

@@ -1,4 +1,4 @@
-"""Times of what NCCL or RCCL runs itself, at the sizes of a race, for comparison with the plans."""
+"""Times of NCCL's or RCCL's own programs, at the sizes of a race, for comparison with the plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.dsl.nouns.library_fields import Times
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import MSCCLPP
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds.runtime_bound import QUICK_RANKS, runtime_bound
+from weft.synth.bounds import BOUND_EFFORT, runtime_bound
 from weft.synth.time.calibrated import CALIBRATED, NCCL, ModelChoice, calibrated_model
 
 from ..deploy.settings import is_amd
@@ -87,7 +87,7 @@ def least_times(
     """Return the least µs of any program of the runtime at each size; empty on large machines, and
     where plans are measured or timed by data sheets, by which it is the bound of schedules."""
     timed = options.model == CALIBRATED and options.measuring is None
-    if not timed or topology.ranks > QUICK_RANKS:
+    if not timed or topology.ranks > BOUND_EFFORT.program_ranks:
         return ()
     choice, names = ModelChoice(options.model), raced_runtimes(topology, collective, options)
     return tuple(

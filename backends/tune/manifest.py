@@ -16,7 +16,6 @@ from weft.dsl.nouns.library import Candidate, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.schedule import dump, dumps
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, lower_bound_us
-from weft.synth.bounds.runtime_bound import OPTIMAL
 from weft.synth.time.schedule_time import simulate
 
 from ..compile.source import binary
@@ -28,9 +27,6 @@ from .effort import EFFORT
 from .field import Finalists, counted
 from .options import TuneOptions
 from .timing import MapJobs, RaceEntry
-
-NEAR = 1.05
-"""Time ÷ least time of any program up to which plans count as near it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +87,7 @@ def entry_of(
         entry, name = entries[one.place], plan_name(collective, i)
         schedule = f"schedules/{name}.json"
         files |= {schedule: dumps(entry.runner.schedule), **artefacts["files"]}
-        plans.append(
-            TunedPlan(
-                name,
-                one.low,
-                one.high,
-                entry.name,
-                _engine(entry),
-                str(entry.variant.protocol),
-                entry.variant.instances,
-                entry.variant.segments,
-                entry.variant.passes,
-                schedule,
-                artefacts_of(artefacts["artefacts"]),
-            )
-        )
+        plans.append(_plan(name, one, entry, schedule, artefacts))
     chosen, ideas = _columns(grid, entries, found)
     bound_us = tuple(float(lower_bound_us(bound, n)) for n in grid)
     at = [entries[next(s.place for s in found if s.low <= n <= s.high)] for n in grid]
@@ -141,6 +123,15 @@ def entry_of(
         least,
     )
     return TuneResult(tuned, files)
+
+
+def _plan(
+    name: str, one: Stretch, entry: RaceEntry, schedule: str, artefacts: Mapping[str, Any]
+) -> TunedPlan:
+    form, files = entry.variant, artefacts_of(artefacts["artefacts"])
+    copies, passes = (form.instances, form.segments), form.passes
+    how = (entry.name, _engine(entry), str(form.protocol), *copies, passes)
+    return TunedPlan(name, one.low, one.high, *how, schedule, files)
 
 
 def _engine(entry: RaceEntry) -> str:
@@ -200,13 +191,13 @@ def _near(
 ) -> Iterator[str]:
     """Yield how near plans are to the least time of any program of the runtime."""
     over = [us / bound if bound else 1.0 for us, bound in zip(chosen, least, strict=True)]
-    worst, near = over.index(max(over)), sum(x <= NEAR for x in over)
+    worst, near = over.index(max(over)), sum(x <= EFFORT.near_program for x in over)
     yield (
-        f"within {100 * (NEAR - 1):.0f} % of the least time of any program of "
+        f"within {100 * (EFFORT.near_program - 1):.0f} % of the least time of any program of "
         f"{' or '.join(runtimes)} at {near} of {count(len(over), 'size')}; farthest from it at "
         f"{format_binary(grid[worst])}: {over[worst]:.2f} times"
     )
-    if all(x <= OPTIMAL for x in over):
+    if all(round(x, 3) <= 1 for x in over):
         yield "every plan is optimal in this runtime"
 
 

@@ -174,8 +174,8 @@ def arguments(found: Bounds) -> Iterator[tuple[Callable[[int], Fraction], Certif
     """Yield all bounds, the simplest first: µs by message size in bytes, and the proof."""
     yield lambda _: found.latency_us, found.latency_certificate
     yield lambda message_bytes: found.us_per_byte * message_bytes, found.certificate
-    for one in (*found.composite, *found.reach):
-        yield one.at, one.certificate
+    yield from ((one.at, one.certificate) for one in found.composite)
+    yield from ((one.at, one.certificate) for one in found.reach)
 
 
 @kept()
@@ -263,7 +263,6 @@ class _BoundQuestion:
         return self.collective.message_chunks
 
     def bandwidth(self) -> BandwidthBound:
-        """The bound of the arguments that apply."""
         if self.demand is not None:
             found = self._copying(self.demand)
             alike = self.demand.unicast or (self.demand.spread and self.demand.everybody())
@@ -498,7 +497,7 @@ class _BoundQuestion:
 
 
 def _edmonds(topology: Topology, demand: ClassDemand) -> bool:
-    """Return whether all ranks want all chunks and every node is a rank."""
+    """Return True if all ranks want all chunks and every node is a rank."""
     if len(topology.nodes) > topology.ranks or not demand.spread:
         return False
     return demand.everybody()

@@ -24,7 +24,7 @@ from .runtime_model import SLOWNESS, RuntimeModel
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _AlikeRoutes:
     """Routes of one pair of ranks, all of least α: that α, the slowest media that they may have,
     and the number of links on any of them."""
 
@@ -39,7 +39,7 @@ def reached_machine(topology: Topology, model: RuntimeModel, protocol: Protocol)
     media = model.media.links if model.media else (None,) * len(topology.links)
     more = {one: how.alpha_us.get(one, Fraction(0)) if one else Fraction(0) for one in SLOWNESS}
 
-    def alpha(own: Fraction, way: _Way) -> Fraction:
+    def alpha(own: Fraction, way: _AlikeRoutes) -> Fraction:
         us = max(Fraction(0), way.alpha * how.alpha + min(more[one] for one in way.slowest))
         return us * own / way.alpha if way.alpha else us / way.links
 
@@ -65,9 +65,11 @@ def with_rows(topology: Topology, rows: Sequence[Fraction]) -> Topology:
 
 
 @kept()
-def _ways_over(topology: Topology, media: tuple[Medium | None, ...]) -> tuple[frozenset[_Way], ...]:
+def _ways_over(
+    topology: Topology, media: tuple[Medium | None, ...]
+) -> tuple[frozenset[_AlikeRoutes], ...]:
     """The different ways of pairs over each link."""
-    found: list[set[_Way]] = [set() for _ in topology.links]
+    found: list[set[_AlikeRoutes]] = [set() for _ in topology.links]
     out, ends = links_from(topology), [one.src for one in topology.links]
     for source in range(topology.ranks):
         ways = ways_from(topology, out, source)
@@ -84,7 +86,7 @@ def _ways_over(topology: Topology, media: tuple[Medium | None, ...]) -> tuple[fr
                 links.update(todo)
                 before = {ends[i] for i in todo}
                 todo = [i for node in before for i in ways.into[node] if i not in links]
-            way = _Way(alpha, kinds, len(links))
+            way = _AlikeRoutes(alpha, kinds, len(links))
             for i in links:
                 found[i].add(way)
     return tuple(map(frozenset, found))

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from random_forms import random_form
 
-from weft.synth.bounds.runtime_bound import runtime_bound
+from weft.synth.bounds import runtime_bound
 
 COUNT = 2000
 NEAR = 1e-9

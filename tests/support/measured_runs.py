@@ -27,7 +27,7 @@ from weft.dsl.nouns.collective import ROOTED, Collective, Kind, make
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds.runtime_bound import runtime_bound
+from weft.synth.bounds import runtime_bound
 from weft.synth.engines.classic.flat import classic_algorithm
 from weft.synth.time.calibrated import NCCL, calibrated_model
 from weft.synth.time.program_time import ProgramClock

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.library import Library
     from weft.dsl.nouns.workload import Workload
     from weft.dsl.nouns.workload_plan import WorkloadPlan
-    from weft.synth.bounds.runtime_bound import RuntimeBound
+    from weft.synth.bounds import RuntimeBound
 
 USUAL_SIZES = "1KiB:1GiB"
 COMPARED_STRIDE = 4
@@ -66,7 +66,7 @@ class FileKind(StrEnum):
 class Subject:
     """One input file: its noun, its text, and its JSON if it has any.
 
-    ``named`` is what the user wrote: for a topology perhaps with options after the path.
+    ``named`` is the user's text: for a topology perhaps with options after the path.
     """
 
     noun: Noun
@@ -121,7 +121,7 @@ class Subject:
         return self.noun.algorithm(self, in_place=in_place)
 
     def workload(self) -> Workload:
-        """Return the workload in the file, whatever its format."""
+        """Return the workload in the file, of any format."""
         from weft.dsl.importers.workloads import read  # few verbs read one
 
         if self.where == "<stdin>":
@@ -139,7 +139,7 @@ class Subject:
         return self.noun.machine(self)
 
     def topology(self) -> Topology:
-        """Return the topology in the file, whatever its format, or that of a catalogue name."""
+        """Return the topology in the file, of any format, or that of a catalogue name."""
         return imported(self.text, self.named) if self.text else topology_named(self.named)
 
 
@@ -148,7 +148,7 @@ class SimulationSetup:
     """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
 
     ``collective``, ``sizes``: None where a file states none: it has one time, of size 0.
-    ``told``: what ``-v`` reports of the model. ``remark``: a line below the table. ``least``: the
+    ``told``: the report of ``-v`` on the model. ``remark``: a line below the table. ``least``: the
     least time of any program in the runtime by size, where it is known.
     """
 
@@ -220,7 +220,7 @@ class Noun:
         return subject.text.rstrip("\n"), {"text": subject.text}
 
     def details(self, subject: Subject) -> str:
-        """Return what ``weft show -v`` prints beside the text; empty if nothing."""
+        """Return the lines that ``weft show -v`` prints beside the text, perhaps none."""
         return ""
 
     def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:

@@ -16,7 +16,7 @@ from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds.runtime_bound import QUICK_RANKS, RuntimeBound, runtime_bound
+from weft.synth.bounds import BOUND_EFFORT, RuntimeBound, runtime_bound
 from weft.synth.fabric.occupancy import resource_name
 from weft.synth.time.calibrated import DATASHEET
 from weft.synth.time.program_machine import Activity
@@ -166,7 +166,7 @@ def _least(
     """Return the least time of any program of the runtime by size; None on a large machine, and by
     data sheets, by which it is the bound of schedules."""
     choice = chosen_model(args)
-    if topology.ranks > QUICK_RANKS or choice.name == DATASHEET:
+    if topology.ranks > BOUND_EFFORT.program_ranks or choice.name == DATASHEET:
         return None
     if args.local_bandwidth is not None:
         local = TimingNumber("local", Fraction(args.local_bandwidth), "given")

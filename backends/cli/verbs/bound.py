@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import exact, facts, number, rounded
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
-from weft.synth.bounds import ROOTED, binding, bounds
-from weft.synth.bounds.runtime_bound import runtime_bound
+from weft.synth.bounds import ROOTED, binding, bounds, runtime_bound
 from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
@@ -40,7 +38,8 @@ def run(args: BoundFlags, console: Console) -> int:
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
     programs = _programs(args, topology, collective, size)
-    sizes = [x | y for x, y in zip_longest(sizes, programs, fillvalue={})]
+    for row, program in zip(sizes, programs, strict=False):
+        row |= program
     remark = "" if programs else schedule_remark(topology)
     gain, rates = switch_gain(topology, collective), reached_rates(topology, collective)
     brought = [one.words for one in (gain, rates) if one is not None]
@@ -88,16 +87,12 @@ def _programs(
 ) -> list[dict[str, Any]]:
     """Return the least times of programs at each size, as entry ``runtime``; none where no runtime
     is named."""
-    choice = chosen_model(args)
     if args.runtime is None:
-        if args.model or args.timing:
-            told = "--model and --timing are of times of programs"
-            raise UserError(told, hint="--runtime says of which")
         return []
     if size is None:
         told = "expected a message size, got none: programs of a runtime take a time at a size"
         raise UserError(told, where="--runtime", hint="--size 1MiB")
-    least = max(collective.ranks, collective.plain().message_chunks)
+    choice, least = chosen_model(args), max(collective.ranks, collective.plain().message_chunks)
     if size.low < least:
         raise UserError(
             f"expected messages of {least} bytes or more, an element for each rank, got "
@@ -166,18 +161,14 @@ def _text(
         columns += [f"{x}:runtime.binds.{y}_us" for x, y in PARTS] + ["by:runtime.binds.argument"]
         parts.append(shown(sizes, *columns, "at best µs:runtime.at_best_us"))
         if last := sizes[-1].get("runtime"):
-            parts.append(_program_text(last, sizes[-1]["bytes"]))
+            size, reached = format_bytes(sizes[-1]["bytes"]), f"what {last['protocol']} reaches"
+            told = f"programs of {last['name']} at {size}, with {reached} of bandwidths, and its α"
+            parts.append(f"{told}: {last['binds']['text']}")
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
         said = {one.certificate.text for one in bound.composite[-1:]}
         parts += [t for t, kind in used.items() if kind in ("composite", "reach") and t not in said]
         parts += [remark] if remark else []
     return "\n\n".join(parts)
-
-
-def _program_text(one: dict[str, Any], size: int) -> str:
-    """Return the argument that binds programs at a size."""
-    told = f"programs of {one['name']} at {format_bytes(size)}, with what {one['protocol']} reaches"
-    return f"{told} of bandwidths, and its α: {one['binds']['text']}"
 
 
 def _beyond(bound: Bounds, text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.importers.generations import NO_PEER_ACCESS
-from weft.synth.bounds.runtime_bound import QUICK_RANKS, RuntimeBound, runtime_bound
+from weft.synth.bounds import BOUND_EFFORT, RuntimeBound, runtime_bound
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.prepare import artefact_of
@@ -97,7 +97,7 @@ def _least(
     sheets, by which it is the bound of schedules."""
     runtime, machine = backend.timed_runtime(args.target), source.topology
     size, choice = timing.message_bytes, chosen_model(args)
-    if runtime is None or machine is None or machine.ranks > QUICK_RANKS:
+    if runtime is None or machine is None or machine.ranks > BOUND_EFFORT.program_ranks:
         return None
     if choice.name == DATASHEET:
         return None
@@ -105,7 +105,7 @@ def _least(
 
 
 def _written(output: str, files: Mapping[str, bytes]) -> str:
-    """Return the names of what was written: of several files the first of each kind."""
+    """Return the names of the written files: of several the first of each kind."""
     if not files:
         return output
     kinds: dict[str, list[str]] = {}
@@ -142,7 +142,7 @@ def _compiled(
 
 
 def _tell_recompiled(found: Recompiled, args: CompileFlags, console: Console) -> None:
-    """Print what compiling a program anew changed, and both times; a warning where it is slower."""
+    """Print the changes by compiling a program anew, and both times; warn where it is slower."""
     named = "" if args.size else " (--size names the messages)"
     untimed = f"not: {found.why}; it may be slower than what came in"
     console.say("Compared", f"{found.times}{named}" if found.us else untimed)

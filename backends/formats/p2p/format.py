@@ -167,7 +167,7 @@ class ScriptFile(Format):
         return predict(script, topology, message_bytes, overhead_us=MESSAGE_US).time_us
 
     def size(self, script: Script) -> tuple[str, dict[str, Any]]:
-        """Return how large a script is, in words, and what this runtime adds to its facts."""
+        """Return the size of a script, in words, and the facts that this runtime adds."""
         return size_of(script), {}
 
 

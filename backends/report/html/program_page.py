@@ -16,8 +16,7 @@ from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
-from weft.synth.bounds.runtime_bound import OPTIMAL, QUICK_RANKS, runtime_bound
+from weft.synth.bounds import BOUND_EFFORT, Bounds, binding, bounds, lower_bound_us, runtime_bound
 from weft.synth.engines.classic.in_network import InNetwork
 from weft.synth.engines.classic.place import ClassicAlgorithm, Site
 from weft.synth.engines.classic.schedule import to_schedule
@@ -115,7 +114,7 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
 
 
 ORDERED = (
-    "No machine is named (-t TOPO), so there are no times: each instruction stands as far to the "
+    "No machine is named (-t TOPO), so times are unknown: each instruction stands as far to the "
     "right as the longest chain of instructions that must come before it."
 )
 PREDICTED = (
@@ -171,10 +170,10 @@ def _least_program(shown: ShownProgram, run: ProgramSimulation) -> list[Any]:
     """Return the tile of the least time of any program; none on large machines, and by data sheets,
     by which it is the lower bound."""
     t = shown.topology
-    if t is None or t.ranks > QUICK_RANKS or shown.choice.name == DATASHEET:
+    if t is None or t.ranks > BOUND_EFFORT.program_ranks or shown.choice.name == DATASHEET:
         return []
     one = runtime_bound(t, shown.program.collective, shown.size, MSCCL.name, shown.choice)
-    optimal = " (optimal in this runtime)" if one.over(run.time_us) <= OPTIMAL else ""
+    optimal = " (optimal in this runtime)" if one.optimal(run.time_us) else ""
     told = f"{one.over(run.time_us):.3f} times that{optimal}; {one.parts}"
     return [tile(f"any program of {one.runtime}", microseconds(one.us), told)]
 
@@ -513,7 +512,7 @@ def _baseline(site: Site, one: ClassicAlgorithm, root: int, size: int) -> Schedu
 
 
 def _missing(collective: Collective) -> int:
-    """Return the number of (rank, chunk) pairs that do not hold at the start what they must."""
+    """Return the number of (rank, chunk) pairs whose values at the start are wrong."""
 
     def keys(p: Placement) -> Ints:
         at = p.ranks.astype(np.int64) * collective.chunks + p.chunks

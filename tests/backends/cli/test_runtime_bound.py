@@ -52,13 +52,10 @@ def test_questions_without_an_answer(weft: Weft, more: tuple[str, ...], told: st
     assert told in ran.err
 
 
-def test_a_runtime_without_a_model_and_a_model_without_a_runtime(weft: Weft) -> None:
+def test_a_runtime_without_a_model_is_refused(weft: Weft) -> None:
     ran = weft(*ASKED[:-1], "gloo", "--size", "1MiB")
     assert ran.code == 2
     assert "unknown value of --runtime: 'gloo'" in ran.err
-    ran = weft(*ASKED[:-2], "--size", "1MiB", "--model", "datasheet")
-    assert ran.code == 2
-    assert "--runtime says of which" in ran.err
 
 
 def test_compile_and_simulate_tell_how_far_a_program_is_above_it(

@@ -46,13 +46,6 @@ IN_SWITCHES = (MSCCLPP, NCCL)
 WHOLE_MESSAGES = (NCCL, P2P.name)
 """Runtimes whose channels act together, so that a message may have more than one payload."""
 
-QUICK_RANKS = 64
-"""Largest machine for which verbs give the bound beside other answers: it takes some tenths of a
-CPU second."""
-
-OPTIMAL = 1.0005
-"""Time ÷ bound up to which a plan counts as optimal in its runtime."""
-
 
 @dataclass(frozen=True, slots=True)
 class RuntimeBound:
@@ -79,6 +72,10 @@ class RuntimeBound:
         """Return a time over the bound."""
         return us / self.us if self.us else 1.0
 
+    def optimal(self, us: float) -> bool:
+        """Return True if a time is the bound to three decimals: no program is quicker."""
+        return round(self.over(us), 3) <= 1
+
     @property
     def parts(self) -> str:
         """The parts in words."""
@@ -89,7 +86,7 @@ class RuntimeBound:
     def verdict(self, us: float) -> str:
         """Return how far a time is above the bound, in words."""
         least = f"{microseconds(self.us)} µs that any program of {self.runtime} takes at least"
-        if self.over(us) <= OPTIMAL:
+        if self.optimal(us):
             return f"this plan is optimal in this runtime: it takes the {least} ({self.parts})"
         return f"{self.over(us) - 1:.1%} over the {least} ({self.parts})"
 
@@ -99,7 +96,7 @@ class RuntimeBound:
         return {
             "runtime": self.to_json(),
             "over_runtime": number(self.over(us)),
-            "optimal_in_runtime": self.over(us) <= OPTIMAL,
+            "optimal_in_runtime": self.optimal(us),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -218,9 +215,9 @@ def _protocol_bound(
 ) -> _ProtocolBound:
     model = choice.on(topology, named)
     how = model.protocol(protocol)
-    machine = _with_blocks(_machine(topology, runtime, model, protocol), runtime, model, protocol)
-    ports, early = machine, Fraction(0)
-    if how.message_us and runtime not in WHOLE_MESSAGES:
+    machine = program_machine(topology, runtime, model, protocol)
+    ports, early, casts = machine, Fraction(0), any(node.computes for node in machine.nodes)
+    if how.message_us and runtime not in WHOLE_MESSAGES and not casts:
         most = Fraction(how.payload) / how.message_us / BYTES_PER_US_PER_GBPS
         rows = [*machine.capacities()]
         for i in media_rows(topology, model).port.nonzero()[0].tolist():
@@ -240,17 +237,21 @@ def _protocol_bound(
     )
 
 
-def _machine(topology: Topology, runtime: str, model: RuntimeModel, protocol: Protocol) -> Topology:
-    """The machine as programs see it. Casts have α of their own, which may be below that of
-    messages: of the two the lesser counts."""
+def program_machine(
+    topology: Topology, runtime: str, model: RuntimeModel, protocol: Protocol
+) -> Topology:
+    """Return the machine as programs of a runtime see it.
+
+    Casts have α of their own, which may be below that of messages: of the two the lesser counts.
+    """
     casts = runtime in IN_SWITCHES and protocol is Protocol.SIMPLE
     plain = topology if casts else topology.without_capabilities()
     made = reached_machine(plain, model, protocol)
-    if not any(node.computes for node in plain.nodes):
-        return made
-    pairs = zip(made.links, topology.links, strict=True)
-    links = tuple(replace(one, latency=min(one.latency, own.latency)) for one, own in pairs)
-    return replace(made, links=links)
+    if any(node.computes for node in plain.nodes):
+        pairs = zip(made.links, topology.links, strict=True)
+        links = tuple(replace(one, latency=min(one.latency, own.latency)) for one, own in pairs)
+        made = replace(made, links=links)
+    return _with_blocks(made, runtime, model, protocol)
 
 
 def _with_blocks(
