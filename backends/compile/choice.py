@@ -7,7 +7,7 @@ counted in simulated operations, so that the same question has the same answer o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, fields, replace
 from typing import Any
 
@@ -56,27 +56,30 @@ where the format has no room for the best."""
 class ChosenForm:
     """Form that won a race, and what was timed.
 
-    ``others``: the next best. ``us``: of the forms, at the largest size; without those given up.
-    ``timed``: how many forms were raced. ``stopped``: why earlier than usual, or empty.
+    ``ranking``: the form and the next best, with the compiler's options for each. ``us``: of the
+    forms, at the largest size; without those given up. ``timed``: how many forms were raced.
+    ``stopped``: why earlier than usual, or empty.
     """
 
-    form: Variant
-    options: CompileOptions
-    others: tuple[Variant, ...]
+    ranking: tuple[tuple[Variant, CompileOptions], ...]
     us: Mapping[Variant, float]
     timed: int
     stopped: str = ""
 
-    def next(self, named: CompileOptions) -> ChosenForm | None:
-        """Return the choice without its first form, which cannot be written; None: none is left.
+    @property
+    def form(self) -> Variant:
+        """The best form."""
+        return self.ranking[0][0]
 
-        ``named``: the options as a user gave them.
-        """
-        if not self.others:
-            return None
-        form, *others = self.others
-        options = replace(named, **form.settings)
-        return replace(self, form=form, options=options, others=tuple(others))
+    @property
+    def options(self) -> CompileOptions:
+        """The compiler's options for it."""
+        return self.ranking[0][1]
+
+    def each(self) -> Iterator[ChosenForm]:
+        """Yield the choice, then what it is where its first forms cannot be written."""
+        for at in range(len(self.ranking)):
+            yield replace(self, ranking=self.ranking[at:])
 
     @property
     def flags(self) -> str:
@@ -166,53 +169,47 @@ def chosen_form(
         return None
     timer = FormTimer(source, backend, clock, o)
     ends = (clock.message_bytes, *([sizes.low] if sizes and sizes.low < sizes.high else []))
-    tables: dict[int, dict[Variant, float]] = {n: {} for n in ends}
+    tables: dict[int, dict[Variant, float]] = {}
     stopped = ""
     try:
-        for size, known in tables.items():
-            race(space, size, timer.at(size), known=known)
+        for size in ends:
+            known = tables.setdefault(size, {})
+            race(space, size, timer.at(size, space.starts(size)), known=known)
         ranking = _ranking(tables, timer)
     except KeyboardInterrupt:
-        ranking, stopped = _ranking(dict([*tables.items()][:1])), "interrupted"
+        ranking, stopped = _ranking({ends[0]: tables[ends[0]]}, timer), "interrupted"
         if not ranking:
             raise
     if not ranking:
         return None
     if timer.spent > MOST_RACED:
         stopped = f"{MOST_RACED:,} operations were simulated"
-    us = {form: x for form, x in tables[ends[0]].items() if x < math.inf}
-    timed = len({form for table in tables.values() for form in table})
-    first, *others = ranking
-    return ChosenForm(first, timer.options(first), tuple(others[:NEAR]), us, timed, stopped)
+    return ChosenForm(
+        tuple((form, timer.options(form)) for form in ranking[: 1 + NEAR]),
+        {form: x for form, x in tables[ends[0]].items() if x < math.inf},
+        len({form for table in tables.values() for form in table}),
+        stopped,
+    )
 
 
-def _ranking(
-    tables: Mapping[int, Mapping[Variant, float]], timer: FormTimer | None = None
-) -> list[Variant]:
-    """Return the forms that were timed, the one that is least behind at any size first."""
-    if timer is not None and len(tables) > 1:
-        best = [form for table in tables.values() for form in sorted(table, key=_by(table))[:NEAR]]
-        tables = {
-            n: {form: table.get(form, math.inf) for form in best} for n, table in tables.items()
-        }
-        tables = {
-            n: {f: us if us < math.inf else timer.us(f, n, math.inf) for f, us in table.items()}
-            for n, table in tables.items()
-        }
-    least = [min(table.values(), default=math.inf) for table in tables.values()]
-    behind = {
-        form: max(table[form] / us for table, us in zip(tables.values(), least, strict=True))
-        for form in next(iter(tables.values()))
-        if all(table[form] < math.inf for table in tables.values())
+def _ranking(tables: Mapping[int, Mapping[Variant, float]], timer: FormTimer) -> list[Variant]:
+    """Return the forms that were timed, the one that is least behind at any size first; before it
+    one of fewer pieces that is hardly slower."""
+    least = {
+        n: us
+        for n, table in tables.items()
+        if (us := min(table.values(), default=math.inf)) < math.inf
     }
-    found = sorted(behind, key=_by(behind))
-    near = [form for form in found if behind[form] <= SPARED * behind[found[0]]]
-    first = min(near, key=lambda form: form.pieces * max(1, form.lanes), default=None)
-    return sorted(found, key=lambda form: form != first)
-
-
-def _by(table: Mapping[Variant, float]) -> Callable[[Variant], tuple[float, Variant]]:
-    return lambda form: (table[form], form)
+    if not least:
+        return []
+    behind: Mapping[Variant, float] = tables[next(iter(least))]
+    if len(least) > 1:
+        near = [f for n in least for f in sorted(tables[n], key=tables[n].__getitem__)[:NEAR]]
+        behind = {f: max(timer.us(f, n, math.inf) / us for n, us in least.items()) for f in near}
+    found = sorted((behind[f], f) for f in behind if behind[f] < math.inf)
+    few = [(f.pieces * max(1, f.lanes), us, f) for us, f in found if us <= SPARED * found[0][0]]
+    first = min(few, default=(0, 0.0, None))[2]
+    return sorted((form for _, form in found), key=lambda form: form != first)
 
 
 @dataclass(slots=True, eq=False)
@@ -233,11 +230,12 @@ class FormTimer:
             return replace(self.named, segments=form.segments)
         return replace(self.named, **form.settings)
 
-    def at(self, size: int) -> Clock:
-        """Return the clock at a size; infinite once the work is done that a race may do."""
+    def at(self, size: int, starts: Collection[Variant]) -> Clock:
+        """Return the clock at a size; but for starts, infinite once a race has done its work."""
 
         def us(form: Variant, limit: float) -> float:
-            return math.inf if self.spent > MOST_RACED else self.us(form, size, limit)
+            done = self.spent > MOST_RACED and form not in starts
+            return math.inf if done else self.us(form, size, limit)
 
         return us
 

@@ -217,12 +217,10 @@ class _Raced:
             CheckFailed: a checker rejects one.
             UserError: the fixed form cannot be made either.
         """
-        choice = self.choice
-        while choice is not None:
+        for choice in self.choice.each() if self.choice else ():
             shaped = cut(source, backend.name, choice.options)
             with suppress(UserError):
                 return choice, shaped, make(shaped, choice.options)
-            choice = choice.next(self.options)
         fixed = self.options
         if fixed.instances == AUTO:
             fixed = replace(fixed, instances=None)

@@ -100,7 +100,7 @@ def test_the_work_is_limited_by_counted_operations(monkeypatch: pytest.MonkeyPat
     whole = chosen(*posed(schedule, MIB))
     monkeypatch.setattr(choice, "MOST_RACED", 1)
     few = chosen(*posed(schedule, MIB))
-    assert few.timed == len(whole.us) or len(few.us) == 1
+    assert len(few.us) <= 4 < len(whole.us)
     assert "operations were simulated" in few.text
 
 
@@ -129,4 +129,4 @@ def test_a_form_that_the_format_refuses_gives_way_to_the_next(
     monkeypatch.setattr(kind, "emit", emit)
     made = weft.artefact(schedule)
     assert made.choice is not None
-    assert made.choice.form == best.others[0]
+    assert made.choice.form == best.ranking[1][0]
