@@ -19,7 +19,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import microseconds, number
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.program import Program, Protocol
-from weft.dsl.nouns.runtime import P2P, RUNTIMES
+from weft.dsl.nouns.runtime import MSCCLPP, P2P
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds.programs import models_of, program_machine
@@ -167,7 +167,7 @@ def clock_for(
     by = model.on(topology, models_of(topology, runtime)[0])
     if runtime == P2P.name:
         return ProgramTimer(program_machine(topology, runtime, by, Protocol.SIMPLE), size, by)
-    return ProgramTimer(topology, size, by if runtime in RUNTIMES else by.unlooped())
+    return ProgramTimer(topology, size, by.unlooped() if runtime == MSCCLPP else by)
 
 
 def timing_of(
