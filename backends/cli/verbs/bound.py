@@ -8,7 +8,8 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import exact, facts, number, rounded
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
-from weft.synth.bounds import ROOTED, binding, bounds, runtime_bound
+from weft.synth.bounds import ROOTED, binding, bounds
+from weft.synth.bounds.programs import runtime_bound
 from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
