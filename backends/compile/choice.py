@@ -22,7 +22,7 @@ from weft.synth.time.runtime_model import RuntimeModel
 
 from .analyses.planned import distinct_orders
 from .compile import AUTO, SETTLED, CompileOptions
-from .descent import PARTS, Clock, FormSpace, race
+from .descent import PARTS, RACE, Clock, FormSpace, race
 from .pipeline import DEFAULT_PASSES, SETTINGS
 from .replicate import has_room, repeated
 from .request import Request
@@ -30,26 +30,8 @@ from .source import CompileSource, Emitter, cut
 from .timing import MOST_OPERATIONS, ProgramTimer
 from .variants import Variant
 
-MOST_RACED = 16_000_000
-"""Simulated operations of a race, a second for each four million."""
-
-SPARED = 1.005
-"""Ratio to the best within which the form of the fewest pieces is taken: they take thread blocks
-and messages."""
-
-SHARED = 10_000
-"""Instructions of the largest program that is raced though its instances share channels or blocks,
-which gains 2 % at most: the passes make ten times as many instructions."""
-
-COMPILED = 60
-"""Simulated operations that take as long as compiling an instruction."""
-
 ELEMENT = 4
 """Bytes of a number: a runtime passes a file over for messages that its chunks do not divide."""
-
-NEAR = 4
-"""Forms at each end of a range of sizes that are compared at both; and those that are written
-where the format has no room for the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +164,10 @@ def chosen_form(
             raise
     if not ranking:
         return None
-    if timer.spent > MOST_RACED:
-        stopped = f"{MOST_RACED:,} operations were simulated"
+    if timer.spent > RACE.operations:
+        stopped = f"{RACE.operations:,} operations were simulated"
     return ChosenForm(
-        tuple((form, timer.options(form)) for form in ranking[: 1 + NEAR]),
+        tuple((form, timer.options(form)) for form in ranking[: 1 + RACE.near]),
         {form: x for form, x in tables[ends[0]].items() if x < math.inf},
         len({form for table in tables.values() for form in table}),
         stopped,
@@ -204,10 +186,12 @@ def _ranking(tables: Mapping[int, Mapping[Variant, float]], timer: FormTimer) ->
         return []
     behind: Mapping[Variant, float] = tables[next(iter(least))]
     if len(least) > 1:
-        near = [f for n in least for f in sorted(tables[n], key=tables[n].__getitem__)[:NEAR]]
+        near = [f for n in least for f in sorted(tables[n], key=tables[n].__getitem__)[: RACE.near]]
         behind = {f: max(timer.us(f, n, math.inf) / us for n, us in least.items()) for f in near}
     found = sorted((behind[f], f) for f in behind if behind[f] < math.inf)
-    few = [(f.pieces * max(1, f.lanes), us, f) for us, f in found if us <= SPARED * found[0][0]]
+    few = [
+        (f.pieces * max(1, f.lanes), us, f) for us, f in found if us <= RACE.spared * found[0][0]
+    ]
     first = min(few, default=(0, 0.0, None))[2]
     return sorted((form for _, form in found), key=lambda form: form != first)
 
@@ -234,7 +218,7 @@ class FormTimer:
         """Return the clock at a size; but for starts, infinite once a race has done its work."""
 
         def us(form: Variant, limit: float) -> float:
-            done = self.spent > MOST_RACED and form not in starts
+            done = self.spent > RACE.operations and form not in starts
             return math.inf if done else self.us(form, size, limit)
 
         return us
@@ -246,7 +230,7 @@ class FormTimer:
             if not self.backend.thread_blocks:
                 return self._rounds_us(form, size)
             one = self._compiled(replace(form, instances=1))
-            small = one.instructions * form.instances <= SHARED
+            small = one.instructions * form.instances <= RACE.shared_instructions
             if not small and not has_room(one, form.instances, target):
                 return math.inf
             program = repeated(
@@ -285,7 +269,7 @@ class FormTimer:
                 self.sources[pieces] = cut(self.source, self.backend.name, self.options(form))
             quiet = replace(self.options(form), verify=None, observe=None, tell=None)
             self.made[form] = self.sources[pieces].compile(quiet)
-            self.spent += COMPILED * self.made[form].instructions
+            self.spent += RACE.compiled * self.made[form].instructions
         return self.made[form]
 
     def _divides(self, program: Program, size: int) -> bool:

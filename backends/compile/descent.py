@@ -3,7 +3,7 @@
 Forms are not unimodal in any one of their settings: 4 segments can be the worst where 8 are the
 best. So there are several starts, chosen by the size; from the best of them, and from the second if
 it is near, one setting is changed at a time, and a gain is kept at once, until nothing gains.
-All limits are numbers of forms; a form that takes :data:`GIVEN_UP` times the best is not timed to
+All limits are numbers of forms; a form that takes ``given_up`` times the best is not timed to
 its end.
 """
 
@@ -22,14 +22,30 @@ from .passes.channels import Spread
 from .passes.threadblocks import Pairing
 from .variants import LANES, Variant
 
-LARGE_BYTES = 16 << 20
-"""Messages from which bytes decide more than α: the starts are others."""
 
-MOST_FORMS, FIRST_FORMS, SECOND_FORMS = 20, 8, 6
-"""Forms of a whole race, and of its descents; what those leave is for going on from the best."""
+@dataclass(frozen=True, slots=True)
+class RaceEffort:
+    """Limits of a race, in numbers of forms and of simulated operations; ratios are of times."""
 
-GIVEN_UP = 1.5
-"""Ratio to the best at which a run is given up, and a second descent is not worth it."""
+    large_bytes: int = 16 << 20  # messages from which bytes decide more than α: other starts
+    forms: int = 20  # of a whole race; what its descents leave is for going on from the best
+    first_forms: int = 8  # of the descent from the best start
+    second_forms: int = 6
+    given_up: float = 1.5  # to the best: a run ends there, and a second descent is not worth it
+    # To the best, within which the form of the fewest pieces is taken: each takes thread blocks and
+    # messages.
+    spared: float = 1.005
+    operations: int = 16_000_000  # simulated ones of a race, a second for each four million
+    compiled: int = 60  # simulated operations that take as long as compiling an instruction
+    # Largest program that is raced though its instances share channels or blocks, which gains 2 %
+    # at most: the passes make ten times as many instructions.
+    shared_instructions: int = 10_000
+    # Forms at each end of a range of sizes that are compared at both, and those that are written
+    # where the format has no room for the best.
+    near: int = 4
+
+
+RACE = RaceEffort()
 
 COUNTS = (1, 2, 4, 8, 16)
 """Numbers of instances and of segments."""
@@ -73,7 +89,7 @@ class FormSpace:
         if len(self.parts) > 1:
             few, many = replace(apart, segments=4, parts=8), replace(apart, parts=32)
             found = [few, replace(lines, parts=8), many]
-        elif size >= LARGE_BYTES:
+        elif size >= RACE.large_bytes:
             wide = replace(long, instances=2, lanes=LANES)
             found = [long, wide, replace(lines, segments=2)]
         else:
@@ -124,11 +140,11 @@ def race(
     for form in starts:
         run.look(form)
     near = sorted(starts, key=run.us.__getitem__)[:2]
-    for form, most in zip(near, (FIRST_FORMS, SECOND_FORMS), strict=False):
-        if run.us[form] < GIVEN_UP * run.best:
+    for form, most in zip(near, (RACE.first_forms, RACE.second_forms), strict=False):
+        if run.us[form] < RACE.given_up * run.best:
             run.descend(space, form, most)
     if run.best < math.inf:
-        run.descend(space, min(run.us, key=run.us.__getitem__), MOST_FORMS)
+        run.descend(space, min(run.us, key=run.us.__getitem__), RACE.forms)
     return run.us
 
 
@@ -144,9 +160,9 @@ class _Race:
     def look(self, form: Variant) -> float:
         """Return the µs of a form, infinite where no more are to be timed."""
         if form not in self.us:
-            if self.count >= MOST_FORMS:
+            if self.count >= RACE.forms:
                 return math.inf
-            us = self.us[form] = self.time(form, GIVEN_UP * self.best)
+            us = self.us[form] = self.time(form, RACE.given_up * self.best)
             same = us == self.best < math.inf  # most likely the same program
             self.count += not same
             self.best = min(self.best, us)

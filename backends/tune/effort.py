@@ -54,9 +54,6 @@ class TuneEffort:
     # In the forms that are best for others, to be tried in all: on a DGX-1 without one cable, a
     # schedule at 1.21 was a sixth quicker than all others in another order and number of segments.
     wide_ratio: float = 1.25
-    # Largest program that is explored though its instances share channels or blocks, which gains
-    # 2 % at most: the passes make ten times as many instructions, which mostly fit no file.
-    shared_instructions: int = 10_000
     explored_operations: int = 500_000  # that are simulated one by one, for each variant
     kept_programs: int = 64  # with their clocks, of a process: a race needs some again
     kept_large_programs: int = 16

@@ -36,7 +36,7 @@ from weft.synth.time.runtime_model import RuntimeModel
 
 from ..compile.analyses.planned import distinct_orders
 from ..compile.compile import lower_schedule
-from ..compile.descent import COUNTS, GIVEN_UP, PARTS, FormSpace, race
+from ..compile.descent import COUNTS, PARTS, RACE, FormSpace, race
 from ..compile.passes.scratch import Scratch
 from ..compile.replicate import has_room, repeated
 from ..compile.source import MOST_GRAINS, binary, fitted
@@ -252,7 +252,7 @@ _large_timer = kept(most=EFFORT.kept_large_programs)(_made_timer)
 def _has_room(schedule: Schedule, runtime: str, variant: Variant) -> bool:
     """Return True if every instance has channels and blocks of its own, or they are small."""
     one = _program(schedule, runtime, (replace(variant, instances=1),), (False, LOOSE))
-    small = one.instructions * variant.instances <= EFFORT.shared_instructions
+    small = one.instructions * variant.instances <= RACE.shared_instructions
     return small or has_room(one, variant.instances, target_of(runtime))
 
 
@@ -455,7 +455,7 @@ def _raced_us(stand: Stand, found: _VariantTimes, size: int, form: Variant, _: f
     """Return the µs of a form in a race; infinite where it takes far longer than the best of all
     schedules, which is the limit in place of the race's own."""
     base = replace(form, protocol=Protocol.SIMPLE)
-    now = _times(stand, base, {size: [form.protocol]}, found, GIVEN_UP) or {}
+    now = _times(stand, base, {size: [form.protocol]}, found, RACE.given_up) or {}
     return now.get(size, {}).get(form.protocol, math.inf)
 
 

@@ -10,8 +10,8 @@ import pytest
 from command import Weft
 
 from weft.backends.compile import timing
-from weft.backends.compile.choice import SPARED, FormTimer
-from weft.backends.compile.descent import MOST_FORMS
+from weft.backends.compile.choice import FormTimer
+from weft.backends.compile.descent import RACE
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer, write
@@ -57,8 +57,8 @@ def test_forms_are_raced_and_the_flags_repeat_the_best(
     raced, again = tmp_path / "raced.xml", tmp_path / "again.xml"
     ran = weft("compile", chain, "-o", raced, "--json")
     time = ran.json["time"]
-    assert time["program_us"] <= SPARED * min(one["us"] for one in time["tried"])
-    assert len(time["tried"]) <= MOST_FORMS
+    assert time["program_us"] <= RACE.spared * min(one["us"] for one in time["tried"])
+    assert len(time["tried"]) <= RACE.forms
     assert f"Chosen   {time['flags']}, of " in ran.err
     same = weft("compile", chain, *time["flags"].split(), "-o", again, "--json")
     assert again.read_text() == raced.read_text()
@@ -129,7 +129,7 @@ def test_an_interruption_keeps_the_best_form(
     monkeypatch.setattr(FormTimer, "us", interrupted)
     ran = weft("compile", chain, "-o", tmp_path / "x.xml", "--json")
     assert ran.code == 0, ran.err
-    assert ran.json["time"]["program_us"] <= SPARED * min(timed)
+    assert ran.json["time"]["program_us"] <= RACE.spared * min(timed)
     assert "of 3 forms; interrupted" in ran.err
 
 
@@ -186,6 +186,6 @@ def test_other_formats_race_too(weft: Weft, chain: Path, tmp_path: Path, to: str
         ran = weft(*flags, "-o", raced, "--json")
         assert ran.code == 0, ran.err
         time = ran.json["time"]
-        assert time["program_us"] <= SPARED * min(one["us"] for one in time["tried"])
+        assert time["program_us"] <= RACE.spared * min(one["us"] for one in time["tried"])
         assert weft(*flags, *time["flags"].split(), "-o", again).code == 0
         assert again.read_text() == raced.read_text()

@@ -10,8 +10,9 @@ import pytest
 
 import weft
 from weft.backends.compile import choice
-from weft.backends.compile.choice import SPARED, FormTimer, chosen_form
+from weft.backends.compile.choice import FormTimer, chosen_form
 from weft.backends.compile.compile import CompileOptions
+from weft.backends.compile.descent import RACE, RaceEffort
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.compile.source import CompileSource, Emitter, source_of
 from weft.backends.compile.timing import ProgramTimer, clock_for
@@ -64,7 +65,7 @@ def test_two_hosts_of_h100() -> None:
     form = Variant(4, segments=8, pairing=Pairing.NONE)
     assert FormTimer(*given).us(form, size, 1e9) == pytest.approx(339.28, abs=0.1)
     one = chosen(*given)
-    assert one.us[one.form] <= 335.9 * SPARED
+    assert one.us[one.form] <= 335.9 * RACE.spared
     plain = FormTimer(*given).us(Variant(), size, 1e9)
     assert plain == pytest.approx(629.7, abs=0.1)
 
@@ -91,14 +92,14 @@ def test_a_range_is_judged_at_its_ends() -> None:
     def behind(form: Variant) -> float:
         return max(timer.us(form, n, 1e9) / at.us[at.form] for n, at in ends.items())
 
-    assert behind(one.form) <= SPARED * min(behind(at.form) for at in ends.values())
+    assert behind(one.form) <= RACE.spared * min(behind(at.form) for at in ends.values())
     assert low % (4 * timer.source.collective.message_chunks * one.form.pieces) == 0
 
 
 def test_the_work_is_limited_by_counted_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = patterns.ring_allreduce(4, 1)
     whole = chosen(*posed(schedule, MIB))
-    monkeypatch.setattr(choice, "MOST_RACED", 1)
+    monkeypatch.setattr(choice, "RACE", RaceEffort(operations=1))
     few = chosen(*posed(schedule, MIB))
     assert len(few.us) <= 4 < len(whole.us)
     assert "operations were simulated" in few.text

@@ -12,10 +12,8 @@ import pytest
 from weft.backends.compile.analyses.planned import Order
 from weft.backends.compile.descent import (
     COUNTS,
-    GIVEN_UP,
-    LARGE_BYTES,
-    MOST_FORMS,
     PARTS,
+    RACE,
     FormSpace,
     race,
 )
@@ -23,7 +21,7 @@ from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.compile.variants import Variant
 from weft.dsl.nouns.program import Protocol
 
-SIZES = (1 << 10, LARGE_BYTES, 1 << 30)
+SIZES = (1 << 10, RACE.large_bytes, 1 << 30)
 
 
 def bumpy(seed: int) -> dict[Variant, float]:
@@ -52,7 +50,7 @@ def test_the_best_is_found_within_the_limits_and_never_worse_than_the_plain_form
 ) -> None:
     times = bumpy(seed)
     found = race(FormSpace(), SIZES[seed % 3], lambda form, _: times[form])
-    assert len(found) <= MOST_FORMS
+    assert len(found) <= RACE.forms
     assert min(found.values()) <= times[Variant()]
     assert race(FormSpace(), SIZES[seed % 3], lambda form, _: times[form]) == found
 
@@ -70,7 +68,7 @@ def test_runs_are_given_up_beyond_a_ratio_of_the_best() -> None:
         return us
 
     race(FormSpace(), 1 << 20, clock)
-    assert all(limit == GIVEN_UP * before for limit, before in limits)
+    assert all(limit == RACE.given_up * before for limit, before in limits)
 
 
 @pytest.mark.parametrize(

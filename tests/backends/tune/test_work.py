@@ -11,11 +11,12 @@ import pytest
 
 from weft.backends.compile.analyses.planned import Order
 from weft.backends.compile.compile import lower_schedule
+from weft.backends.compile.descent import RaceEffort
 from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.compile.variants import LANES, Variant, variant_of
 from weft.backends.tune import work
-from weft.backends.tune.effort import EFFORT, TuneEffort
+from weft.backends.tune.effort import EFFORT
 from weft.backends.tune.work import (
     PROMISING,
     Stand,
@@ -104,7 +105,7 @@ def test_large_programs_whose_instances_would_share_blocks_are_not_explored(
     given = Stand.of(stand("full:16", "allgather", "classic{algorithm=direct}"))
     many = Variant(8, pairing=Pairing.NONE)
     assert given.timer(many, room=True) is not None
-    monkeypatch.setattr(work, "EFFORT", TuneEffort(shared_instructions=1000))
+    monkeypatch.setattr(work, "RACE", RaceEffort(shared_instructions=1000))
     few, one = replace(many, segments=2), Variant(1, pairing=Pairing.NONE, segments=2)
     assert given.timer(few) is not None  # a finalist is compiled in any case
     assert given.timer(few, room=True) is None
