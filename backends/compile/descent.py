@@ -99,10 +99,10 @@ class FormSpace:
 
     def beside(self, form: Variant) -> Iterator[Variant]:
         """Yield the forms next to one: one setting differs, or two that make up for each other."""
+        yield from (replace(form, order=x) for x in self.order if x is not form.order)
         for name in ("instances", "segments", "parts"):
             yield from self._next(form, name)
         yield from (replace(form, protocol=x) for x in self.protocol if x is not form.protocol)
-        yield from (replace(form, order=x) for x in self.order if x is not form.order)
         fewer, more = max(1, form.instances // 2), form.segments * 2
         if form.lanes:
             yield self.nearest(replace(form, lanes=0))
