@@ -187,7 +187,8 @@ def _ranking(tables: Mapping[int, Mapping[Variant, float]], timer: FormTimer) ->
     behind: Mapping[Variant, float] = tables[next(iter(least))]
     if len(least) > 1:
         near = [f for n in least for f in sorted(tables[n], key=tables[n].__getitem__)[: RACE.near]]
-        behind = {f: max(timer.us(f, n, math.inf) / us for n, us in least.items()) for f in near}
+        rows = {f: [(timer.us(f, n) or math.inf) / us for n, us in least.items()] for f in near}
+        behind = {f: max(row) for f, row in rows.items()}
     found = sorted((behind[f], f) for f in behind if behind[f] < math.inf)
     few = [
         (f.pieces * max(1, f.lanes), us, f) for us, f in found if us <= RACE.spared * found[0][0]
@@ -217,14 +218,14 @@ class FormTimer:
     def at(self, size: int, starts: Collection[Variant]) -> Clock:
         """Return the clock at a size; but for starts, infinite once a race has done its work."""
 
-        def us(form: Variant, limit: float) -> float:
+        def us(form: Variant, limit: float) -> float | None:
             done = self.spent > RACE.operations and form not in starts
             return math.inf if done else self.us(form, size, limit)
 
         return us
 
-    def us(self, form: Variant, size: int, limit: float) -> float:
-        """Return the µs of a form at a size; infinite beyond a limit, or where it does not fit."""
+    def us(self, form: Variant, size: int, limit: float = math.inf) -> float | None:
+        """Return the µs of a form at a size; infinite beyond a limit, None if it does not fit."""
         target, clock = self.named.target, replace(self.clock, message_bytes=size)
         try:
             if not self.backend.thread_blocks:
@@ -232,27 +233,27 @@ class FormTimer:
             one = self._compiled(replace(form, instances=1))
             small = one.instructions * form.instances <= RACE.shared_instructions
             if not small and not has_room(one, form.instances, target):
-                return math.inf
+                return None
             program = repeated(
                 lambda n: self._compiled(replace(form, instances=n)), form.instances, target
             )
             self.backend.require_fit(program, target)
             if not self._divides(program, size):
-                return math.inf
+                return None
             us, operations = clock.raced_us(program, limit)
         except (UserError, CheckFailed):  # no room, or it hangs at a size that it is not for
-            return math.inf
+            return None
         self.spent += operations
         return us
 
-    def _rounds_us(self, form: Variant, size: int) -> float:
+    def _rounds_us(self, form: Variant, size: int) -> float | None:
         """Return the µs of a form without thread blocks, at a size."""
         o = self.options(form)
         noun = cut(self.source, self.backend.name, o).noun
         request = Request(noun, in_place=o.in_place, segments=form.segments)
         us = self.backend.rounds_us(request, self.clock.topology, size)
         start = float(self.clock.model.protocol(Protocol.SIMPLE).start_us)
-        return math.inf if us is None else start + us
+        return None if us is None else start + us
 
     def _compiled(self, form: Variant) -> Program:
         """Return the program of a form.

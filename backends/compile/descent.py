@@ -2,7 +2,7 @@
 
 Forms are not unimodal in any one of their settings: 4 segments can be the worst where 8 are the
 best. So there are several starts, chosen by the size; from the best of them, and from the second if
-it is near, one setting is changed at a time, and a gain is kept at once, until nothing gains.
+it is near, a setting or two are changed at a time, and a gain is kept at once, until nothing gains.
 All limits are numbers of forms; a form that takes ``given_up`` times the best is not timed to
 its end.
 """
@@ -53,8 +53,8 @@ COUNTS = (1, 2, 4, 8, 16)
 PARTS = (1, 8, 32)
 """Parts of a chunk, where sums are instructions of their own."""
 
-Clock = Callable[[Variant, float], float]
-"""µs of a form; infinite beyond a limit, and where it cannot be compiled."""
+Clock = Callable[[Variant, float], float | None]
+"""µs of a form; infinite beyond a limit; None where there is no such program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +97,34 @@ class FormSpace:
             found = [small, replace(lines, segments=2), long]
         return list(dict.fromkeys(map(self.nearest, (*found, Variant()))))
 
-    def beside(self, form: Variant) -> Iterator[Variant]:
-        """Yield the forms next to one: one setting differs, or two that make up for each other."""
-        yield from (replace(form, order=x) for x in self.order if x is not form.order)
+    def beside(self, form: Variant) -> Iterator[tuple[str, Variant]]:
+        """Yield the forms next to one, each with the name of the change: one setting differs, or
+        two that make up for each other."""
+        for order in self.order:
+            yield f"order {order}", replace(form, order=order)
         for name in ("instances", "segments", "parts"):
             yield from self._next(form, name)
-        yield from (replace(form, protocol=x) for x in self.protocol if x is not form.protocol)
+        for protocol in self.protocol:
+            yield f"protocol {protocol}", replace(form, protocol=protocol)
         fewer, more = max(1, form.instances // 2), form.segments * 2
         if form.lanes:
-            yield self.nearest(replace(form, lanes=0))
+            yield "no lanes", replace(form, lanes=0)
         else:  # a lane takes a thread block, as an instance does
             cut = min(max(LANES, more), COUNTS[-1])
-            yield self.nearest(replace(form, instances=fewer, segments=cut, lanes=LANES))
-        for one in ((fewer, more), (form.instances * 2, form.segments // 2)):
-            if one[0] in self.instances and one[1] in self.segments:
-                yield replace(form, instances=one[0], segments=one[1])
-        yield from (replace(form, pairing=x) for x in self.pairing if x is not form.pairing)
+            yield "lanes", replace(form, instances=fewer, segments=cut, lanes=LANES)
+            yield "more lanes", replace(form, lanes=LANES)
+        yield "finer", replace(form, instances=fewer, segments=more)
+        yield "wider", replace(form, instances=form.instances * 2, segments=form.segments // 2)
+        for pairing in self.pairing:
+            yield f"pairing {pairing}", replace(form, pairing=pairing)
 
-    def _next(self, form: Variant, name: str) -> Iterator[Variant]:
+    def _next(self, form: Variant, name: str) -> Iterator[tuple[str, Variant]]:
         """Yield a form with the next larger and the next smaller value of a setting."""
         values, at = getattr(self, name), getattr(self, name).index(getattr(form, name))
-        for value in (*values[at + 1 : at + 2], *values[max(0, at - 1) : at]):
-            changed: dict[str, Any] = {name: value}
-            yield replace(form, **changed)
+        for change, some in (("more", values[at + 1 : at + 2]), ("fewer", values[:at][-1:])):
+            for value in some:
+                changed: dict[str, Any] = {name: value}
+                yield f"{change} {name}", replace(form, **changed)
 
 
 def race(
@@ -162,19 +167,25 @@ class _Race:
         if form not in self.us:
             if self.count >= RACE.forms:
                 return math.inf
-            us = self.us[form] = self.time(form, RACE.given_up * self.best)
-            same = us == self.best < math.inf  # most likely the same program
-            self.count += not same
-            self.best = min(self.best, us)
+            us = self.time(form, RACE.given_up * self.best)
+            # Of equal time it is most likely the same program.
+            self.count += us is not None and us != self.best
+            self.us[form] = math.inf if us is None else us
+            self.best = min(self.best, self.us[form])
         return self.us[form]
 
     def descend(self, space: FormSpace, form: Variant, most: int) -> None:
-        """Change one setting after the other while that gains, in a number of new forms."""
-        most += self.count
+        """Make one change after the other while that gains, in a number of new forms; those that
+        gained last come first, and those that lost last come last."""
+        most, turn, turns = most + self.count, dict[str, int](), 0
         gains = True
         while gains:
             gains = False
-            for other in space.beside(form):
-                if self.count < most and self.look(other) < self.us[form]:
-                    form, gains = other, True
+            for name, other in sorted(space.beside(form), key=lambda one: turn.get(one[0], 0)):
+                if other == form or other != space.nearest(other) or self.count >= most:
+                    continue
+                gains, turns = self.look(other) < self.us[form], turns + 1
+                turn[name] = -turns if gains else turns
+                if gains:
+                    form = other
                     break

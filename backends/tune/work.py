@@ -451,12 +451,14 @@ def _deep(
         last = [best] if (best := found.form(size)) else last
 
 
-def _raced_us(stand: Stand, found: _VariantTimes, size: int, form: Variant, _: float) -> float:
+def _raced_us(
+    stand: Stand, found: _VariantTimes, size: int, form: Variant, _: float
+) -> float | None:
     """Return the µs of a form in a race; infinite where it takes far longer than the best of all
-    schedules, which is the limit in place of the race's own."""
+    schedules, which is the limit in place of the race's own; None where it cannot be compiled."""
     base = replace(form, protocol=Protocol.SIMPLE)
-    now = _times(stand, base, {size: [form.protocol]}, found, RACE.given_up) or {}
-    return now.get(size, {}).get(form.protocol, math.inf)
+    now = _times(stand, base, {size: [form.protocol]}, found, RACE.given_up)
+    return None if now is None else now[size].get(form.protocol, math.inf)
 
 
 def _copies(

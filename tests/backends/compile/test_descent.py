@@ -24,13 +24,13 @@ from weft.dsl.nouns.program import Protocol
 SIZES = (1 << 10, RACE.large_bytes, 1 << 30)
 
 
-def bumpy(seed: int) -> dict[Variant, float]:
+def bumpy(seed: int) -> dict[Variant, float | None]:
     """Remembered random times of forms."""
-    rng, known = Random(seed), {}
+    rng = Random(seed)
 
-    class Clock(dict[Variant, float]):
-        def __missing__(self, form: Variant) -> float:
-            self[form] = known[form] = rng.uniform(1, 10) if rng.random() < 0.8 else math.inf
+    class Clock(dict[Variant, float | None]):
+        def __missing__(self, form: Variant) -> float | None:
+            self[form] = rng.choice((rng.uniform(1, 10),) * 4 + (math.inf, None))
             return self[form]
 
     return Clock()
@@ -50,8 +50,8 @@ def test_the_best_is_found_within_the_limits_and_never_worse_than_the_plain_form
 ) -> None:
     times = bumpy(seed)
     found = race(FormSpace(), SIZES[seed % 3], lambda form, _: times[form])
-    assert len(found) <= RACE.forms
-    assert min(found.values()) <= times[Variant()]
+    assert sum(times[form] is not None for form in found) <= RACE.forms
+    assert min(found.values()) <= (times[Variant()] or math.inf)
     assert race(FormSpace(), SIZES[seed % 3], lambda form, _: times[form]) == found
 
 
@@ -92,15 +92,15 @@ def test_neighbours_differ_in_one_setting_or_make_up_for_it() -> None:
     space = FormSpace(order=tuple(Order), parts=PARTS)
     form = Variant(4, pairing=Pairing.NONE, segments=2)
     seen = []
-    for other in space.beside(form):
+    for _, other in space.beside(form):
+        if other == form or other != space.nearest(other):
+            continue
         changed = {key for key in form.settings if getattr(form, key) != getattr(other, key)}
         pieces = form.instances * form.segments
         assert len(changed) == 1 or other.lanes or other.instances * other.segments == pieces
-        assert other == space.nearest(other)
         seen.append(other)
     assert len(seen) == len(set(seen))
-    assert form not in seen
-    assert form in list(space.beside(replace(form, order=Order.STEPS)))
+    assert form in dict(space.beside(replace(form, order=Order.STEPS))).values()
 
 
 def test_a_descent_goes_on_while_it_gains() -> None:
@@ -112,7 +112,7 @@ def test_a_descent_goes_on_while_it_gains() -> None:
 
 
 def test_what_has_no_form_is_not_descended_from() -> None:
-    found = race(FormSpace(), 1 << 20, lambda *_: math.inf)
+    found = race(FormSpace(), 1 << 20, lambda *_: None)
     assert set(found) == set(FormSpace().starts(1 << 20))
 
 
