@@ -150,6 +150,8 @@ def _quicker(
     found = Recompiled(came, made.code if isinstance(made.code, Program) else came)
     if isinstance(clock, str):
         return made, replace(found, why=clock)
+    if not backend.thread_blocks:
+        return made, replace(found, why="it becomes rounds of messages, without thread blocks")
     # On ties the one compiled anew, which is written as every other program.
     us = compared((found.made, came), clock, sizes or source.sizes or USUAL_SIZES)
     if not us:
