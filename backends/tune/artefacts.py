@@ -24,8 +24,8 @@ from weft.dsl.nouns.schedule import Schedule, load
 from ..check.findings import require_good
 from ..compile.compile import lower_schedule
 from ..compile.request import Request
-from ..compile.source import fitted
-from ..formats.format import ExecutionRequest
+from ..compile.source import BY_MESSAGES, fitted
+from ..formats.format import ExecutionRequest, format_named
 from ..formats.msccl.emit import collective_name
 from ..formats.msccl.format import MscclXml
 from ..formats.p2p.compile import compile_script
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
 
     from ..formats.format import Format as Backend
-
-SUFFIX = {"msccl-xml": ".xml", "mscclpp-json": ".json", "program": ".json"}
-"""File suffixes of the formats; the others are Python."""
 
 OUT_OF_PLACE_ONLY = (Kind.ALLTOALL, Kind.CUSTOM)
 """Collectives that no runtime takes in place (microsoft/msccl refuses alltoall; a collective of
@@ -168,7 +165,7 @@ class _ProgramFiles:
             CheckFailed: it is wrong.
         """
         name = plan + ("-in-place" if self.in_place else "")
-        path = f"{self.backend.name}/{name}{SUFFIX.get(self.backend.name, '.py')}"
+        path = f"{self.backend.name}/{name}{self.backend.suffix}"
         text = self._text(name, sizes)
         require_good(self.backend.findings(text, path, self.runtime), path)
         first, rest, others = text.partition("\n")
@@ -234,16 +231,25 @@ def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:
 
 
 def require_formats(formats: Sequence[str]) -> tuple[str, ...]:
-    """Return formats with their options, each known and there once.
+    """Return formats with their options, each known, there once, and able to write a plan.
 
     Raises:
-        UserError: an unknown one, or none.
+        UserError: an unknown one, one whose files hold one size or no program, or none.
     """
     if not formats:
         raise UserError("no format is named", hint="--to msccl-xml")
     found: dict[str, str] = {}
     for text in formats:
-        name = BACKENDS.make(text, "--to").name
+        backend = format_named(text)
+        name = backend.name
         if found.setdefault(name, text) != text:
             raise UserError(f"{name} is asked for twice", where="--to", hint="one library for each")
+        if name in BY_MESSAGES:
+            told = f"{name} is for one message size, and a plan is for a range of them"
+            raise UserError(
+                told, where="--to", hint=f"weft compile SCHEDULE --to {name} --size SIZE"
+            )
+        if not backend.defines("emit", "findings", "execute"):
+            told = f"expected a format that writes programs, got {name}"
+            raise UserError(told, where="--to", hint=f"weft compile SCHEDULE --to {name}")
     return tuple(found.values())

@@ -24,6 +24,7 @@ from .read import read_script, runtime_of
 from .text import write
 
 if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.runtime import Target
 
@@ -67,6 +68,9 @@ class ScriptFile(Format):
         script, found = judge(text, where)
         form = Check("form", True, f"{script.collective}, {size_of(script)}")
         return [form, *of_findings(found, GOOD)]
+
+    def collective(self, text: str, where: str) -> Collective:
+        return self.read(text, where).collective
 
     def findings(self, text: str, where: str, target: str | None = None) -> Sequence[Finding]:
         from .judge import judge
