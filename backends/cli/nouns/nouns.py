@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.base.tables import count
@@ -11,6 +12,7 @@ from weft.dsl.nouns.hops import hop_distances
 
 from ...check.checks import Check
 from ...formats.listings import Sheets
+from ...report.report import TIMED, shown
 from ...report.sheets import library_sheets, results_sheets, topology_sheets
 from ...report.text import collective_text, topology_text
 from ..flags.files import CheckFlags, DiffFlags, SimulateFlags
@@ -18,6 +20,8 @@ from ..inputs.libraries import library_facts, library_text, recipes
 from ..inputs.machines import facts_of, machine_line
 from ..output.console import Console
 from .noun import FileKind, Noun, SimulationSetup, Subject, not_whole
+
+T = TypeVar("T")
 
 
 def noun_of(kind: FileKind) -> Noun:
@@ -141,12 +145,20 @@ class ResultNoun(Noun):
 
     kind = FileKind.RESULT
 
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Return the table that the verb printed, without marks."""
+        text = _of_answer(subject, lambda data: shown(data["sizes"], *TIMED))
+        return text, {"sizes": subject.data["sizes"]}
+
     def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
         """Return the facts and times that a verb printed."""
-        try:
-            return results_sheets(subject.data)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise BadFile(
-                "not what a verb printed with --json: sizes have bytes and us",
-                where=subject.where,
-            ) from None
+        return _of_answer(subject, results_sheets)
+
+
+def _of_answer(subject: Subject, make: Callable[[Any], T]) -> T:
+    try:
+        return make(subject.data)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise BadFile(
+            "not what a verb printed with --json: sizes have bytes and us", where=subject.where
+        ) from None

@@ -8,7 +8,7 @@ from weft.dsl.base.tables import number
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.synth.bounds import bounds, lower_bound_us
 
-from ...report.report import shown
+from ...report.report import TIMED, shown
 from ..flags.files import SimulateFlags
 from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
@@ -45,15 +45,10 @@ def run(args: SimulateFlags, console: Console) -> int:
                 "of_bound": number(one.of_bound),
             }
         )
-    text = shown(
-        sizes,
-        *("size:bytes", "µs:us", "algbw GB/s:algbw_GBps", "busbw GB/s:busbw_GBps"),
-        "of bound:of_bound:.1%",
-    )
     if timed.remark:
         console.say("Start", timed.remark)
     console.result(
-        text,
+        shown(sizes, *TIMED),
         {
             "status": "ok",
             "topology": timed.topology.name,
