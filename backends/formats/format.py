@@ -213,7 +213,7 @@ class Format:
         """Return the artefact in a file: well formed, not proved.
 
         Raises:
-            BadFile: it is not well formed.
+            BadFile, or another UserError: it is not well formed, or a name in it is unknown.
         """
         raise self.lacks("read", where)
 
@@ -425,11 +425,7 @@ class ProgramFormat(Format, ABC):
 
     @abstractmethod
     def read(self, text: str, where: str) -> Program:
-        """Return the program in a file: well formed, not proved.
-
-        Raises:
-            BadFile: it is not well formed.
-        """
+        """Return the program in a file, not proved; errors as of :meth:`Format.read`."""
 
     def program(self, text: str, where: str) -> Program:
         """Return the program in a file, which must be one whatever package reads it."""
