@@ -16,10 +16,10 @@ from .base.errors import BadFile, UnknownName, UserError, require_type
 from .base.files import read_text
 from .base.lazy_dataclass import Frozen
 from .base.spans import Source
-from .importers.origin import OF_ANY, with_origin
+from .importers.origin import OF_ANY
 from .machines.confined import in_hosts
 from .machines.fabric_links import asked_fabric
-from .machines.failures import FLAG, Down, capable, find, nic_down, split_capable, without
+from .machines.failures import FLAG, capable, find, nic_down, split_capable, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
 from .machines.hosts import HostTemplate, cluster, host_of, of_host, synopsis
@@ -53,7 +53,8 @@ def topology(text: str | os.PathLike[str]) -> Topology:
     standard input. ``dead=0-1`` is accepted by all of them:
     the cables between two nodes are broken, in both directions (see :mod:`.failures` for other
     failures). So are ``without=mlx5_4``: NICs that are left out, ``family=h100``: whose numbers
-    the times of programs are made of, and ``capable=rail0:multicast+reduces``: what a switch does.
+    the times of programs are made of, and ``capable=rail0:multicast+reduces``: the
+    capabilities of a switch.
 
     Raises:
         UnknownName: no such machine or option. UserError: an invalid value.
@@ -90,7 +91,10 @@ def kept(made: Topology, content: str, text: str) -> dict[str, Any]:
     """
     if content.lstrip("\ufeff \t\r\n").startswith("{"):
         return made.to_json()
-    return with_origin(made, content, _file_spec(text.strip())[1])
+    given = _file_spec(text.strip())[1].options.items()
+    options = ",".join(f"{key}={','.join(value.text for value in found)}" for key, found in given)
+    origin = {"text": content, "options": options, "digest": made.digest()}
+    return made.to_json() | {"imported": origin}
 
 
 def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
@@ -135,7 +139,7 @@ def with_options(text: str, options: str) -> str:
 def with_capable(machine: str, asked: Sequence[str]) -> str:
     """Return the text of a machine with the option ``capable=`` of ``rail0=multicast+reduces``.
 
-    What the text says itself stands before, so that the later one holds for a switch of both.
+    Entries of the text itself stand before, so that the later one holds for a switch of both.
 
     Raises:
         UserError: a text without a switch or without words.
@@ -160,7 +164,13 @@ def _is_there(path: str) -> bool:
 def _finished(made: Topology, spec: MachineSpec) -> Topology:
     """Return the machine without its dead cables; raise if options were not used."""
     gone = [find(made, value.text, value.span) for value in spec.words("dead")]
-    _refuse_ranks(gone, spec.words("dead"))
+    for down, value in zip(gone, spec.words("dead"), strict=True):
+        if down.ranks:  # its removal would renumber ranks
+            raise UserError(
+                f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
+                where=value.span,
+                hint="--down-rank, or --group, leaves ranks out",
+            )
     if "without" not in spec.known:  # else the importer has left them out
         gone += [nic_down(made, value.text, value.span) for value in spec.words("without")]
     if gone:
@@ -186,7 +196,6 @@ def _from_catalogue(spec: MachineSpec) -> Topology:
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:
-    """Split a text into a path and the options after it."""
     for path, start in _splits(text):
         if _is_there(path):
             return path, parse_options(path, Source("topology", text), start)
@@ -205,7 +214,7 @@ def _no_file(name: str) -> BadFile:
             return BadFile("no such file" if plain else "a + without a host", where=plain or name)
         if is_there and star and not re.fullmatch(r"\d{1,5}", number):
             hint = f"{plain}*2 is two such hosts, and 99999 are the most"
-            return BadFile(f"{number!r} is no number of hosts", where=name, hint=hint)
+            return BadFile(f"expected a number of hosts, got {number!r}", where=name, hint=hint)
     return BadFile("no such file", where=name)
 
 
@@ -251,7 +260,7 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
     parts = []
     for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):
         if not count:
-            raise UserError(f"{term}*0 is no host", where=text, hint="leave it out")
+            raise UserError(f"expected a host, got {term}*0", where=text, hint="leave it out")
         own = parse_spec(term) if term.partition(":")[0] in _known() else _file_spec(term)[1]
         if own.has("nodes"):
             raise UserError(f"{term}: nodes= is written *N here", where=own.keys["nodes"])
@@ -285,14 +294,3 @@ def _template(own: MachineSpec) -> HostTemplate:
 
 def _written(options: Mapping[str, Sequence[OptionValue]]) -> str:
     return ",".join(f"{k}={','.join(v.text for v in values)}" for k, values in options.items())
-
-
-def _refuse_ranks(gone: Sequence[Down], dead: Sequence[OptionValue]) -> None:
-    """Raise UserError for a GPU: its removal would renumber ranks."""
-    for down, value in zip(gone, dead, strict=True):
-        if down.ranks:
-            raise UserError(
-                f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
-                where=value.span,
-                hint="--down-rank, or --group, leaves ranks out",
-            )

@@ -30,7 +30,7 @@ MOST_PLAIN = 100_000
 """Operations and elements moved by a process: from then on compiled loops do it."""
 
 MOST_SCRATCH = 32768 + 72
-"""Chunks of scratch of a rank: offsets in files have 16 bits, what lies further none addresses."""
+"""Chunks of scratch of a rank: offsets in files have 16 bits and address no more."""
 
 MOST_OPERATIONS = 20_000_000
 """A program with more operations in one run is refused."""
@@ -107,7 +107,7 @@ def _compare(
     values: list[Data],
     compiled: bool,
 ) -> str | None:
-    """Replay an order on the data of each type; what is wrong with the result, or None."""
+    """Replay an order on the data of each type; return the fault of the result, or None."""
     for memory, value in zip(memories, values, strict=True):
         memory.reset()
         memory.replay(run.order, compiled=compiled)
@@ -149,8 +149,8 @@ def run_program(
     pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
     if rest or not pieces:
         raise UserError(
-            f"{program.message_chunks} chunks are no multiple of the collective's "
-            f"{program.collective.message_chunks}",
+            f"expected a multiple of the collective's {program.collective.message_chunks} chunks, "
+            f"got {program.message_chunks}",
             where=program.name,
         )
     return run_all(
@@ -434,7 +434,7 @@ class Traces:
         self._seen: set[bytes] = set()
 
     def fresh(self, order: Ints) -> bool:
-        """Test whether an order is of a trace that was not met before."""
+        """Test if an order is of a trace that was not met before."""
         if not self._known:
             return True
         self._when[order] = np.arange(len(order))

@@ -25,7 +25,7 @@ STARTS = 3
 
 
 SERVES = 200
-"""Jobs after which a process is replaced, so that what libraries leave behind does not pile up."""
+"""Jobs after which a process is replaced, so that leaks of libraries do not pile up."""
 
 
 def local(

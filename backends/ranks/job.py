@@ -31,7 +31,7 @@ KIND = "recording"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its message's bytes, the type of its elements, and what each rank did."""
+    """One call: its message's bytes, the type of its elements, and the actions of each rank."""
 
     bytes: int
     dtype: str
@@ -76,7 +76,7 @@ def dumps(recording: Recording) -> str:
 
 
 def load(data: Any, where: str) -> Recording:
-    """Read what :func:`dumps` writes.
+    """Read the text of :func:`dumps`.
 
     Raises:
         BadFile: not such a file.

@@ -1,4 +1,4 @@
-"""Frameworks that users' programs are written in: what ``--framework`` takes."""
+"""Frameworks of users' programs: the values of ``--framework``."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
 from .graph_file import (
-    is_msccl_topology,
     looks_like_gml,
     looks_like_graphml,
     read_edge_list,
@@ -72,7 +71,7 @@ class Importer(Protocol):
     """Importer of one format; packages add theirs by the entry points ``weft.importers``."""
 
     def recognizes(self, text: str) -> bool:
-        """Return whether a text, without white space at its start, is in this format."""
+        """Return True if a text, without white space at its start, is in this format."""
         ...
 
     def read(self, text: str, where: str, options: MachineSpec) -> Topology:
@@ -187,7 +186,7 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
             return read_edge_list(data, where, options)
         if "gpus_per_node" in data:
             return read_taccl(data, where, options)
-        if is_msccl_topology(data):
+        if data.get("msccl_type") == "topology":
             return read_msccl_topology(data, where, options)
         if looks_like_teccl(data):
             return read_teccl(data, where, options)

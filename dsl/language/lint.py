@@ -82,7 +82,7 @@ def lint(
     done = trace(tree, machine, arguments)
     findings = [
         *_misfits(tree, done),
-        *_idle_loops(done),
+        *(LintWarning(Concern.UNUSED, "this loop has no values", x.span) for x in done.idle_loops),
         *_unused(done),
         *_repeated(done),
         *_contradictions(done),
@@ -118,11 +118,6 @@ def _misfits(tree: ast.SketchTree, done: Elaboration) -> Iterator[LintWarning]:
 
 
 # ---- rules that match nothing
-
-
-def _idle_loops(done: Elaboration) -> Iterator[LintWarning]:
-    for loop in done.idle_loops:
-        yield LintWarning(Concern.UNUSED, "this loop has no values", loop.span)
 
 
 def _unused(done: Elaboration) -> Iterator[LintWarning]:
@@ -250,7 +245,7 @@ def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[LintWar
     for rule in sends:
         problem = ""
         if chunks is not None and rule.piece is not None and rule.piece >= chunks:
-            problem = f"there is no chunk {rule.piece}: each rank has {chunks}, from 0"
+            problem = f"expected a chunk from 0 to {chunks - 1}, got {rule.piece}"
         elif rule.must:
             problem = _cannot_send(rule, sketch, allowed, distance, steps)
         if problem:

@@ -52,7 +52,7 @@ class CastLimits(Frozen):
     operators: tuple[str, ...] = ()
 
     def computes(self, operator: str, dtype: str) -> bool:
-        """Return whether a reduction by an operator over a data type is within the limits."""
+        """Return True if a reduction by an operator over a data type is within the limits."""
         known_type = not self.types or dtype in self.types
         return known_type and (not self.operators or operator in self.operators)
 
@@ -115,12 +115,6 @@ def read_capabilities(words: Any, where: str | Span) -> frozenset[str]:
             "a switch that does not reduce has no sum to turn", where=where, hint="add reduces"
         )
     return frozenset(words)
-
-
-def parse_capabilities(text: str, where: str | Span) -> frozenset[str]:
-    """Parse ``multicast+reduces``, or ``none``; raises as :func:`read_capabilities`."""
-    words = [word.strip() for word in text.split("+")]
-    return read_capabilities([] if words == [NO_CAPABILITY] else words, where)
 
 
 def as_fields(words: Iterable[str]) -> dict[str, Any]:

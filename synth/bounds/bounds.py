@@ -259,7 +259,6 @@ class _BoundQuestion:
         return self.collective.message_chunks
 
     def bandwidth(self) -> BandwidthBound:
-        """The bound of the arguments that apply."""
         if self.demand is not None:
             found = self._copying(self.demand)
             alike = self.demand.unicast or (self.demand.spread and self.demand.everybody())
@@ -494,7 +493,7 @@ class _BoundQuestion:
 
 
 def _edmonds(topology: Topology, demand: ClassDemand) -> bool:
-    """Return whether all ranks want all chunks and every node is a rank."""
+    """Return True if all ranks want all chunks and every node is a rank."""
     if len(topology.nodes) > topology.ranks or not demand.spread:
         return False
     return demand.everybody()

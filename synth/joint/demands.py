@@ -42,7 +42,7 @@ class SumPart:
 class FlowPart:
     """Bytes from ``source`` to each of ``targets``: ``amounts`` in their order, or one for all.
 
-    What it has for itself does not move.
+    Its own shard does not move.
     """
 
     source: int
@@ -62,17 +62,11 @@ Part = TreePart | SumPart | FlowPart
 
 @dataclass(frozen=True, slots=True)
 class CollectiveDemand:
-    """The parts of one operation.
+    """The parts of one operation."""
 
-    Attributes:
-        operation: where it comes from.
-        forwarders: ranks that may forward for it, ascending; its members among them.
-        parts: what is to be moved.
-    """
-
-    operation: WorkloadOperation
-    forwarders: tuple[int, ...]
-    parts: tuple[Part, ...]
+    operation: WorkloadOperation  # where it comes from
+    forwarders: tuple[int, ...]  # ranks that may forward for it, ascending; its members among them
+    parts: tuple[Part, ...]  # data to move
 
     @property
     def name(self) -> str:

@@ -44,17 +44,12 @@ _FREE_DENOMINATOR = 60
 
 @dataclass(frozen=True, eq=False)
 class FamilyProgram:
-    """The master program of few families, exactly.
+    """The master program of few families, exactly."""
 
-    Attributes:
-        room: uses of each resource (orbit) per unit of weight and of time (chunks per GB/s).
-        families: those that are served, once for each chunk.
-        joint: both halves of the families carry the same free shares, which sum to 1.
-    """
-
+    # Uses of each resource (orbit) per unit of weight and of time (chunks per GB/s)
     room: tuple[Fraction, ...]
-    families: Ints
-    joint: bool
+    families: Ints  # those that are served, once for each chunk
+    joint: bool  # both halves of the families carry the same free shares, which sum to 1
 
     def time(self, loads: Ints, weights: list[Fraction]) -> Fraction:
         """Return the exact time of the busiest resource."""
@@ -65,7 +60,7 @@ class FamilyProgram:
         return max(busy, default=Fraction(0))
 
     def served(self, family: Ints, weights: list[Fraction]) -> bool:
-        """Return whether no weight is negative and every family has its exact demand."""
+        """Return True if no weight is negative and every family has its exact demand."""
         if any(w < 0 for w in weights):
             return False
         got = dict.fromkeys(distinct_values(self.families).tolist(), Fraction(0))
@@ -382,7 +377,7 @@ def _echelon(equations: list[list[Fraction]], near: list[float]) -> list[Fractio
 
 
 def holds(program: SplitProgram, weights: list[Fraction]) -> bool:
-    """Return whether rational weights satisfy every row, checked in integers."""
+    """Return True if rational weights satisfy every row, checked in integers."""
     columns = program.uses.shape[1]
     scale = lcm(*(w.denominator for w in weights))
     numbers = np.array([int(w * scale) for w in weights[:columns]], object)

@@ -62,7 +62,9 @@ def _require_text_file(args: ShowFlags, console: Console) -> None:
     name = args.output or "-"
     drawn = name.rpartition(".")[2]
     if drawn in FORMATS and drawn != "text":
-        raise UserError("text is no drawing", where=name, hint=f"--format {drawn}")
+        raise UserError(
+            f"expected a name for text, got .{drawn}", where=name, hint=f"--format {drawn}"
+        )
     if name != "-":
         check_file_output(args, console)
 
@@ -159,7 +161,7 @@ MOST_BYTES = 4 << 20
 """Largest file that is read for its line."""
 
 SHOWN = 100
-"""Most letters of what a file is."""
+"""Most letters of the description of a file."""
 
 
 def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -177,7 +179,7 @@ def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def _line(path: Path) -> dict[str, Any]:
-    """Return name, kind (None: none of weft's) and what a file is."""
+    """Return name, kind (None: none of weft's) and description of a file."""
     if path.is_dir():
         kind = "library" if (path / "library.json").is_file() else "folder"
         about = count(sum(1 for _ in path.iterdir()), "file")

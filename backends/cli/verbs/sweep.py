@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 WALL_PER_EFFORT = 10.0
-"""Wall seconds for a unit of effort after which a job is killed: ten times what it takes alone."""
+"""Wall seconds for a unit of effort after which a job is killed: ten times its time alone."""
 
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
@@ -311,7 +311,7 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     ]
     settings = list(dict.fromkeys([*settings, *(_completed(job, axes) for job in file.jobs)]))
     if not settings:
-        raise UserError("no job is left", hint="what is excluded?")
+        raise UserError("expected a job or more, got none", hint="exclude fewer")
     usual = "time" if all(s.bytes is not None for s in settings) else "frontier"
     objective = args.objective or file.objective or usual
     if objective == "time" and any(s.bytes is None for s in settings):
@@ -470,7 +470,7 @@ def questions_of(plan: SweepPlan, console: Console) -> list[SweepQuestion]:
     a question too, with the reason why it is refused.
 
     Raises:
-        UserError: a name is unknown, or a file wrong, whatever it is combined with.
+        UserError: a name is unknown, or a file wrong, in every combination.
     """
     for text in dict.fromkeys(s.topology for s in plan.settings):
         if text == "-":

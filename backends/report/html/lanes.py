@@ -45,7 +45,7 @@ BARS_OF_ROW = 20
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Columns: the row, start and length in µs, the item, and what it does (``kind``)."""
+    """Columns: the row, start and length in µs, the item, and its ``kind``."""
 
     row: Ints
     start: Floats

@@ -125,7 +125,7 @@ def read_settings(text: str, where: str, name: str) -> Workload:
 
 
 class _WeightCounts(Frozen):
-    """How many weights a model has: a dense and a MoE layer without its experts, an MLP, both ends.
+    """Weights of a model: a dense and a MoE layer without its experts, an MLP, both ends.
 
     ``experts``: those of a MoE layer. ``first``, ``last``: beside the layers of these stages.
     """
@@ -185,7 +185,6 @@ class _ParallelSettings(Frozen):
         return tuple((axis, sizes[axis]) for axis in self.order.split("-"))
 
     def notes(self) -> Iterator[str]:
-        """Yield the assumptions on the model."""
         m = self.model
         if not m["parameters"]:
             assumed = (

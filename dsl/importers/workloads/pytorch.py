@@ -106,22 +106,17 @@ def strided(start: object, stride: object, size: object) -> tuple[int, ...]:
 
 
 class TorchCall(Frozen):
-    """One call of a collective or message on a rank.
-
-    Attributes:
-        kind: of a collective, or ``send`` or ``recv``.
-        sent, received: bytes of its tensors; 0 also where the trace omits it.
-        row: of an exchange, bytes to each rank of the group; empty where it is not known.
-        peer: the other rank of a message; the root of a rooted collective. -1: not known.
-    """
+    """One call of a collective or message on a rank."""
 
     name: str
-    kind: str
+    kind: str  # of a collective, or send or recv
     group: tuple[int, ...]
+    # sent, received: bytes of its tensors; 0 also where the trace omits it
     sent: int
     received: int
+    # Of an exchange, bytes to each rank of the group; empty where it is not known
     row: tuple[int, ...] = ()
-    peer: int = -1
+    peer: int = -1  # the other rank of a message; the root of a rooted collective. -1: not known.
     label: str = ""
     channel: tuple[object, ...] = ()
 
@@ -183,7 +178,7 @@ def read_pytorch(
     notes = [
         "the collectives of a rank that share a process group follow each other; what the host "
         "waits for between them is not in the trace",
-        "a trace of the host has no durations of computations: they are left out",
+        "a trace of the host lacks durations of computations: they are left out",
     ]
     ranks = {}
     for rank, where, data in traces:
@@ -231,7 +226,7 @@ def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
     bad = [at for at, row in enumerate(rows) if not isinstance(row, dict)]
     if bad:
         yield (
-            f"{where}: {len(bad)} of {len(rows)} nodes are no JSON objects, the first is "
+            f"{where}: {len(bad)} of {len(rows)} nodes are not JSON objects, the first is "
             f"nodes[{bad[0]}]: they are left out, and with them what they may have sent"
         )
 
@@ -290,7 +285,6 @@ def _calls(
 
 
 def _id(row: Mapping[str, Any]) -> int:
-    """Return the number of a node, which counts in the order of calls."""
     number = row.get("id")
     return number if isinstance(number, int) else 0
 

@@ -2,7 +2,7 @@
 
 ``order`` are the members of the group in the order in which they are neighbours; ``blocks[i]`` are
 the chunk numbers that belong to member i. A reduce_scatter leaves member i with block i summed
-over the group; an allgather starts from there. Every phase takes whatever the members hold when
+over the group; an allgather starts from there. Every phase takes all that the members hold when
 it begins, so the sum of a group goes into the phase of a larger group.
 
 Steps and the share of the group's data that a member sends (n members, blocks of equal size):
@@ -78,17 +78,12 @@ def in_lane(lane: int, ranks: int) -> Hints:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Records the messages of the phases of one algorithm.
+    """Records the messages of the phases of one algorithm."""
 
-    Attributes:
-        p: the builder that records the moves.
-        hints: channel and thread blocks of each message.
-        place: position of each chunk in the scratch of every rank, if chunks are moved from
-            scratch to scratch instead of by number: chunks of one message are then contiguous.
-    """
-
-    p: Builder
-    hints: Hints = apart_if_several
+    p: Builder  # the builder that records the moves
+    hints: Hints = apart_if_several  # channel and thread blocks of each message
+    # Position of each chunk in the scratch of every rank, if chunks are moved from scratch to
+    # scratch instead of by number: chunks of one message are then contiguous
     place: Mapping[int, int] | None = None
 
     def reference_to(self, rank: int, chunks: Sequence[int]) -> Chunk:

@@ -63,21 +63,16 @@ class TurnOffer:
 
 @dataclass(frozen=True, kw_only=True)
 class SumSpace(Space):
-    """The space of one collective sum; hops, resources and ``casts`` are those of its way down.
+    """The space of one collective sum; hops, resources and ``casts`` are those of its way down."""
 
-    Attributes:
-        up: sums, as multicasts on the reversed machine.
-        turns, turning: casts that are turned round, and copies on each resource by each of them.
-        orbits: the symmetries that are demanded; resources are one for each orbit, and their loads
-            count all images.
-        roots: the ranks at which a piece may be summed, one of each orbit.
-    """
-
-    up: CastSpace
+    up: CastSpace  # sums, as multicasts on the reversed machine
+    # turns, turning: casts that are turned round, and copies on each resource by each of them
     turns: tuple[TurnOffer, ...]
     turning: Ints
+    # The symmetries that are demanded; resources are one for each orbit, and their loads count all
+    # images
     orbits: Orbits
-    roots: tuple[int, ...]
+    roots: tuple[int, ...]  # the ranks at which a piece may be summed, one of each orbit
 
     @property
     def order(self) -> int:
@@ -313,7 +308,7 @@ class _SumProgram:
             self._flow(down, {(v, self.steps): -1}, members, ends, 1)
 
     def _arcs(self, casts: CastSpace, *, inward: bool) -> Iterator[Arc]:
-        """Yield the arcs of all flows to, or from, a place; new columns are what they share."""
+        """Yield the arcs of all flows to, or from, a place; new columns are their common load."""
         for t in range(1, self.steps + 1):
             for h, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
                 yield u, v, t, self._loading(t, self.space.loads[:, h])
@@ -343,7 +338,7 @@ class _SumProgram:
         shares: Sequence[tuple[int, int]],
         sign: int,
     ) -> None:
-        """One commodity: the rows of ranks at boundaries, where what comes in goes out.
+        """One commodity: the rows of ranks at boundaries, where inflow equals outflow.
 
         ``end``: where the rank's own end is, and its sign; ``shares``: the column of each share and
         the boundary at which it is at some of the members, with the other ``sign``.

@@ -44,7 +44,7 @@ class Greedy:
     Options:
         chunks: pieces that every unit of the collective is cut into; 0 tries a few.
         seeds: how often everything is tried with other random numbers; the best is kept.
-        memory: GiB it may use; what needs more is refused.
+        memory: GiB it may use; problems that need more are refused.
     """
 
     name: ClassVar[str] = "greedy"
@@ -210,7 +210,6 @@ class _PlanSearch:
         return bool(times) and times[-1] > self.engine.effort.slower * min(times)
 
     def outcome(self) -> Outcome:
-        """Return the fastest plan over all chunk counts, or those of the frontier."""
         if not self.best:
             return Outcome(Status.NOTHING, statements=tuple(self.said))
         plans = [plan for _, plan in sorted(self.best.items())]

@@ -32,24 +32,16 @@ from .timeline_kernel import SearchHops
 
 @dataclass(frozen=True, eq=False)
 class SearchInstance:
-    """Input of the search, for chunks of one size.
+    """Input of the search, for chunks of one size."""
 
-    Attributes:
-        topology, collective: the machine, and the collective in chunks.
-        machine: every hop, with the resources of the machine (links, then shared ones).
-        hops: the same hops for the search; resources are orbits.
-        resources: number of orbits of resources.
-        jobs: one job per orbit of chunks.
-        chunks: image g of job j is chunk ``chunks[j, g]``; ``moved[g, h]`` the image of hop h.
-    """
-
+    # topology, collective: the machine, and the collective in chunks
     topology: Topology
     collective: Collective
-    machine: HopTable
-    hops: SearchHops
-    resources: int
-    jobs: ChunkJobs
-    chunks: Ints
+    machine: HopTable  # every hop, with the resources of the machine (links, then shared ones)
+    hops: SearchHops  # the same hops for the search; resources are orbits
+    resources: int  # number of orbits of resources
+    jobs: ChunkJobs  # one job per orbit of chunks
+    chunks: Ints  # image g of job j is chunk chunks[j, g]; moved[g, h] the image of hop h
     moved: Ints
 
     @staticmethod
@@ -121,7 +113,7 @@ def _hop_images(machine: HopTable, orbits: Orbits) -> Ints:
 
 
 def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
-    """The image of every chunk, shape (elements, chunks): what starts and ends at the images of
+    """The image of every chunk, shape (elements, chunks): that which starts and ends at images of
     the ranks, in the same place among those that do. Pieces of a sum are moved as the ranks are
     that gather them.
 
@@ -164,7 +156,7 @@ def _roots(collective: Collective) -> Ints:
 
 
 def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
-    """Hops over orbits of resources: what all images hold of one of them, one after the other."""
+    """Hops over orbits of resources: the time that all images hold one of them, one by one."""
     size = np.bincount(orbits.row_orbit)
     first, resource, hold = [0], [], []
     arrives = machine.arrives.copy()

@@ -10,7 +10,7 @@ from weft.dsl.nouns.collective import Collective, Kind, make
 from .model import XmlAlgo
 
 MOST_CHUNKS = 32768 + 72
-"""Offsets have 16 bits: what lies further no file can address."""
+"""Offsets in files have 16 bits and address no more."""
 
 NAMES = {
     "allreduce": Kind.ALLREDUCE,

@@ -156,7 +156,7 @@ class _XmlReader:
             raise fail(
                 self._source,
                 *a.place,
-                f"ngpus is {ngpus}, and rank {absent} has no <gpu>",
+                f"expected a <gpu> of each of ngpus={ngpus} ranks, got none of rank {absent}",
                 "each rank from 0 to ngpus-1 needs one",
             )
         coll = a.text("coll")
@@ -231,7 +231,7 @@ class _XmlReader:
         )
 
     def _skip(self, element: XmlElement) -> None:
-        """Past the end of an element, whatever is in it."""
+        """Go past the end of an element and all that is in it."""
         depth = 1 if element.tag is Tag.OPEN else 0
         while depth:
             inner = next(self._elements, None)
@@ -242,7 +242,7 @@ class _XmlReader:
             depth += {Tag.OPEN: 1, Tag.CLOSE: -1, Tag.SINGLE: 0}[inner.tag]
 
     def _rest(self) -> None:
-        """Read and ignore what follows ``</algo>``."""
+        """Read and ignore text after ``</algo>``."""
         for element in self._elements:
             if element.tag is Tag.CLOSE:
                 raise fail(

@@ -32,7 +32,7 @@ _Known = dict[str, "tuple[Op, Slice, Slice, int] | None"]
 
 
 class PlainBlocks:
-    """Reads the steps of blocks; remembers what it has seen of their texts."""
+    """Reads the steps of blocks; remembers the texts that it has seen."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -90,7 +90,7 @@ class PlainBlocks:
 
 
 def _parsed(middle: str) -> tuple[Op, Slice, Slice, int] | None:
-    """Parse what a step says of data; None if some runtime makes something else of it."""
+    """Parse the data of a step; None if some runtime reads it differently."""
     match = _ONE_MIDDLE.fullmatch(middle)
     assert match is not None
     kind, src, src_offset, dst, dst_offset, count = match.groups()

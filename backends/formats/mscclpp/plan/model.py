@@ -153,7 +153,7 @@ class PlanChannels:
 
 @dataclass(frozen=True, slots=True)
 class SwitchGroup:
-    """Ranks whose buffers are one multicast object: what is stored there is stored on all of them,
+    """Ranks whose buffers are one multicast object: a store there is a store on all of them,
     and what is loaded from there is the sum of theirs. Its issuers are members."""
 
     buffer: Buffer
@@ -202,7 +202,7 @@ class GpuPlan:
 
 
 MOST_CHUNKS = 1 << 20
-"""Chunks of a buffer that are followed here; at 4 GiB, what 32-bit offsets reach, one has 4 KiB."""
+"""Chunks of a buffer that are followed here; at 4 GiB, the reach of 32 bits, one has 4 KiB."""
 
 UNLIMITED = 2**64 - 1
 """The loader's largest ``max_message_size``."""
@@ -210,7 +210,7 @@ UNLIMITED = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A plan; sizes in bytes. ``remarks`` list what a reader noticed and the loader ignores."""
+    """A plan; sizes in bytes. ``remarks`` list oddities that the loader ignores."""
 
     name: str
     collective: str
@@ -227,7 +227,7 @@ class ExecutionPlan:
 
     @property
     def packets(self) -> bool:
-        """Test whether scratch is doubled for packets: the only effect of the protocol."""
+        """Test if scratch is doubled for packets: the only effect of the protocol."""
         return self.protocol == "LL"
 
     @property
