@@ -200,11 +200,7 @@ class Format:
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        """Return True if a file is of this format; ``data``: its JSON, None if it is not JSON.
-
-        Ours are known by :data:`~.recognition.RECOGNIZERS`, those of packages by their own method
-        or, with ``says_kind``, by the key ``weft``.
-        """
+        """Return True if a file is of this format; ``data``: its JSON, None if it is not JSON."""
         if self.name in RECOGNIZERS:
             return RECOGNIZERS[self.name](text, data)
         return self.says_kind and isinstance(data, dict) and data.get("weft") == self.kind

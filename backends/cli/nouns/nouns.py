@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.base.tables import count
@@ -20,8 +20,6 @@ from ..inputs.libraries import library_facts, library_text, recipes
 from ..inputs.machines import facts_of, machine_line
 from ..output.console import Console
 from .noun import FileKind, Noun, SimulationSetup, Subject, not_whole
-
-T = TypeVar("T")
 
 
 def noun_of(kind: FileKind) -> Noun:
@@ -155,7 +153,7 @@ class ResultNoun(Noun):
         return _of_answer(subject, results_sheets)
 
 
-def _of_answer(subject: Subject, make: Callable[[Any], T]) -> T:
+def _of_answer(subject: Subject, make: Callable[[Any], Any]) -> Any:
     try:
         return make(subject.data)
     except (KeyError, TypeError, ValueError, AttributeError):

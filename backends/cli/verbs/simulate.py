@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.dsl.base.tables import number
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.synth.bounds import bounds, lower_bound_us
@@ -12,9 +10,6 @@ from ...report.report import TIMED, shown
 from ..flags.files import SimulateFlags
 from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(args: SimulateFlags, console: Console) -> int:

@@ -38,10 +38,9 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
         if measured:
             lines = _measured(data)
         else:
-            points = [(x["bytes"], float(x["us"])) for x in data["sizes"]]
-            least = [
-                (x["bytes"], x["us"] * x["of_bound"]) for x in data["sizes"] if x.get("of_bound")
-            ]
+            timed = data["sizes"]
+            points = [(x["bytes"], float(x["us"])) for x in timed]
+            least = [(x["bytes"], x["us"] * x["of_bound"]) for x in timed if x.get("of_bound")]
             lines = [Series("predicted", points, "this")]
             lines += [Series("lower bound", least, "bound")] if least else []
         sizes = [int(one["bytes"]) for one in data["sizes"]]
@@ -49,26 +48,17 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
         if cells:
             heads.index("busbw GB/s")  # lacking in the answers of other verbs
     except (KeyError, TypeError, ValueError):
-        raise BadFile(
-            "neither a benchmark nor a simulation",
-            where=name,
-            hint="weft bench --json or simulate --json prints one",
-        ) from None
+        hint = "weft bench --json or simulate --json prints one"
+        raise BadFile("neither a benchmark nor a simulation", where=name, hint=hint) from None
     if not cells:
         raise BadFile("no size was timed", where=name)
     rows = [["–" if cell is None else cell for cell in row] for row in cells]
     wrong = [str(one["name"]) for one in data["sizes"] if one.get("wrong")]
     what = "measured" if measured else "predicted"
-    facts = [
-        ("collective", data.get("collective")),
-        ("ranks", data.get("ranks")),
-        ("topology", data.get("topology")),
-        ("measured on", data.get("on")),
-        ("data type", data.get("dtype")),
-        ("protocol", data.get("protocol")),
-        ("runtime", data.get("target")),
-        ("sizes", f"{byte_words(min(sizes))} to {byte_words(max(sizes))}"),
-    ]
+    heads_of = {"on": "measured on", "dtype": "data type", "target": "runtime"}
+    keys = ("collective", "ranks", "topology", "on", "dtype", "protocol", "target")
+    facts = [(heads_of.get(key, key), data.get(key)) for key in keys]
+    facts += [("sizes", f"{byte_words(min(sizes))} to {byte_words(max(sizes))}")]
     notes = [f"WRONG results: {', '.join(sorted(set(wrong)))}"] if wrong else []
     bound = next((one for one in lines if one.style == "bound"), None)
     charts = [over_size("Time over message size", lines)]
@@ -77,8 +67,7 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
     section = charts_section("sizes", f"Time over size, {what}", charts, heads[1:], rows)
     kind = "benchmark" if measured else "simulation"
     title = f"{data.get('collective', 'collective')} on {data.get('ranks', '?')} ranks, {what}"
-    tiles = _tiles(data, what)
-    return sheet(kind, title, [head(facts, tiles, notes), section], subtitle=name)
+    return sheet(kind, title, [head(facts, _tiles(data, what), notes), section], subtitle=name)
 
 
 def _measured(data: Mapping[str, Any]) -> list[Series]:
@@ -86,9 +75,7 @@ def _measured(data: Mapping[str, Any]) -> list[Series]:
     lines = []
     for name in names:
         mine = [one for one in data["sizes"] if one["name"] == name]
-        lines.append(
-            Series(f"{name}, measured", [(one["bytes"], float(one["us"])) for one in mine])
-        )
+        lines += [Series(f"{name}, measured", [(x["bytes"], float(x["us"])) for x in mine])]
         told = [(one["bytes"], float(one["predicted_us"])) for one in mine if "predicted_us" in one]
         if told:
             lines.append(Series(f"{name}, predicted", told))
@@ -113,13 +100,8 @@ def _tiles(data: Mapping[str, Any], what: str) -> list[Facts]:
     found = []
     for size in dict.fromkeys((least, largest)):
         one = min((x for x in data["sizes"] if x["bytes"] == size), key=lambda x: float(x["us"]))
-        found.append(
-            tile(
-                f"{what} at {byte_words(size)}",
-                microseconds(float(one["us"])),
-                str(one.get("name", "")),
-            )
-        )
+        us = microseconds(float(one["us"]))
+        found.append(tile(f"{what} at {byte_words(size)}", us, str(one.get("name", ""))))
     return found
 
 
