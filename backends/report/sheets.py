@@ -154,30 +154,29 @@ def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:
 
     They are the facts, and one for each key of ``sizes`` (GB/s follow from the times).
     """
-    facts = {key: plain(value) for key, value in _values(data) if key not in NOT_COMPARED}
-    sheets: dict[str, dict[str, Value]] = {"facts": facts, TIMES: {}}
+    sheets: dict[str, dict[str, Value]] = {"facts": dict(_values(data)), TIMES: {}}
     for one in data["sizes"]:
         parts = [one.get("name"), one.get("dtype"), one["bytes"] and format_bytes(one["bytes"])]
         name = " ".join(str(part) for part in parts if part)
         sheets[TIMES][name] = float(one["us"])
         for key, value in _values(one):
-            if key not in ("us", "name", "dtype", "bytes", "algbw_GBps", "busbw_GBps"):
+            if key not in ("us", "name", "dtype", "bytes"):
                 sheet = "least µs at size" if key == "least_us" else f"{key} at size"
-                sheets.setdefault(sheet, {})[name] = plain(value)
+                sheets.setdefault(sheet, {})[name] = value
     return dict(sheets)
 
 
-NOT_COMPARED = ("schema", "seconds", "sizes", "bound", "checks", "trace")
-"""Keys of results that are not facts; a bound counts by the share of it that a time reaches."""
+NOT_COMPARED = ("schema", "seconds", "sizes", "checks", "trace", "bound", "certificate")
+"""Keys of results that are of the run, or proofs; a bound counts by the share that is reached."""
 
 
-def _values(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _values(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
     """Yield the values of an object by key, those of objects in it by ``key.key``."""
     for key, value in data.items():
-        if isinstance(value, dict) and prefix + key not in NOT_COMPARED:
+        if isinstance(value, dict) and key not in NOT_COMPARED:
             yield from _values(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+        elif key not in (*NOT_COMPARED, "algbw_GBps", "busbw_GBps"):
+            yield prefix + key, plain(value)
 
 
 def text_sheets(text: str) -> dict[str, Sheet]:

@@ -216,7 +216,8 @@ def _json_kind(data: Any, where: str) -> FileKind:
             hint = (
                 "`weft show` prints it, and draws it with --format html; `weft diff` compares two"
             )
-            raise BadFile("the output of `--json`, an answer", where=where, hint=hint)
+            told = "expected a file of weft's, got the output of `--json`"
+            raise BadFile(told, where=where, hint=hint)
         from weft.dsl.importers.workloads.read import of_another_tool  # all formats of workloads
 
         if of_another_tool(data):
