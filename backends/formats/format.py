@@ -430,8 +430,7 @@ class ProgramFormat(Format, ABC):
         return expect(Program, self.read(text, where), self, "read")
 
     def collective(self, text: str, where: str) -> Collective:
-        program = self.program(text, where)
-        return program.collective
+        return self.program(text, where).collective
 
     def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
         from ..check.checker import check_program

@@ -150,7 +150,8 @@ class ResultNoun(Noun):
 
     def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
         """Return the facts and times that a verb printed."""
-        return _of_answer(subject, results_sheets)
+        found: Sheets = _of_answer(subject, results_sheets)
+        return found
 
 
 def _of_answer(subject: Subject, make: Callable[[Any], Any]) -> Any:
