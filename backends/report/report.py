@@ -31,7 +31,8 @@ LOOKS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
 TIMED = (
     *("size:bytes", "type:dtype", "plan:name", "µs:us", "least µs:least_us"),
     *("algbw GB/s:algbw_GBps", "busbw GB/s:busbw_GBps", ":mark", "of bound:of_bound:.1%"),
-    *("predicted µs:predicted_us", "error:error:+.0%", "times:of_predicted:.1f"),
+    *("over runtime's bound:over_runtime:.3f", "predicted µs:predicted_us", "error:error:+.0%"),
+    "times:of_predicted:.1f",
 )
 """Columns of ``sizes`` of ``simulate``, ``bench`` and ``run``: printed, shown, and on a page."""
 

@@ -166,7 +166,7 @@ def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:
     return dict(sheets)
 
 
-NOT_COMPARED = ("schema", "seconds", "sizes", "checks", "trace", "bound", "certificate")
+NOT_COMPARED = ("schema", "seconds", "sizes", "checks", "trace", "bound", "certificate", "binds")
 """Keys of results that are of the run, or proofs; a bound counts by the share that is reached."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 from weft.dsl.base.errors import UserError
@@ -26,6 +25,7 @@ from weft.synth.bounds.switch_gain import switch_gain
 from weft.synth.time.calibrated import CAST_NUMBERS, model_number, named_model
 from weft.synth.time.cast_phases import Passage, phase_tables
 from weft.synth.time.program_tables import reached_bandwidth
+from weft.synth.time.reached import with_rows
 from weft.synth.time.routes import routes_of
 from weft.synth.time.runtime_model import SLOWNESS, RuntimeModel
 from weft.synth.time.schedule_tables import QueueTables
@@ -214,7 +214,7 @@ class _PhaseMaker:
         share = Fraction(found["nvls"] or 1).limit_denominator(1000)
         return _PhaseMaker(
             topology,
-            _reached(topology, model),
+            with_rows(topology, reached_bandwidth(topology, model, (Protocol.SIMPLE,))),
             model,
             share,
             found["cast"],
@@ -279,17 +279,6 @@ class _PhaseMaker:
         slowest = max((self.model.media.links[k] for k in way), key=SLOWNESS.index)
         more = self.model.protocol(Protocol.SIMPLE).alpha_us
         return float(more.get(slowest, 0)) if slowest else 0.0
-
-
-def _reached(topology: Topology, model: RuntimeModel) -> Topology:
-    """Return the machine with the bandwidths that programs reach."""
-    rows = reached_bandwidth(topology, model, (Protocol.SIMPLE,))
-    links = [replace(x, bandwidth=b) for x, b in zip(topology.links, rows, strict=False)]
-    shared = [
-        replace(x, bandwidth=b)
-        for x, b in zip(topology.resources, rows[len(topology.links) :], strict=True)
-    ]
-    return replace(topology, links=tuple(links), resources=tuple(shared))
 
 
 # Choice of tune: schedules in which switches sum and copy take part, or a remark says why not.

@@ -253,6 +253,12 @@ RUNTIMES: Mapping[str, Target] = MappingProxyType({t.name: t for t in (MSCCL, RC
 
 TARGETS: Mapping[str, Target] = MappingProxyType({**RUNTIMES, PORTABLE.name: PORTABLE})
 
+MSCCLPP, NCCL = "mscclpp", "nccl"
+
+TIMED = (*TARGETS, MSCCLPP, NCCL, P2P.name)
+"""Names of runtimes of which a model is known: those that read MSCCL XML, MSCCL++, NCCL's own
+kernels (RCCL's on AMD's machines), and messages from rank to rank, which these make."""
+
 
 def target(name: str | Target) -> Target:
     """Return the target of that name; a :class:`Target` is returned as it is.

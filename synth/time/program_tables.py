@@ -227,7 +227,7 @@ def ticks_of(
 ) -> Ticks:
     """Everything in the coarsest unit in which it is exact, or in a given one, rounded."""
     how, fabric = model.protocol(protocol), fabric_of(topology)
-    media = _media(topology, model)
+    media = media_rows(topology, model)
     (bandwidths, of_row), (latencies, of_link) = fabric.bandwidths, fabric.latencies
     kinds, of_row = np.unique(np.stack([of_row, media.row]), axis=1, return_inverse=True)
     speed = how.efficiency * BYTES_PER_US_PER_GBPS
@@ -264,7 +264,10 @@ def reached_bandwidth(
 ) -> tuple[Fraction, ...]:
     """GB/s of payload through each link and shared resource at most, under any of the
     protocols."""
-    media, most = _media(topology, model), max(model.protocol(one).efficiency for one in protocols)
+    media, most = (
+        media_rows(topology, model),
+        max(model.protocol(one).efficiency for one in protocols),
+    )
     rows = zip(fabric_of(topology).bandwidth, media.row.tolist(), strict=True)
     return tuple(bandwidth * media.reach[medium] * most for bandwidth, medium in rows)
 
@@ -278,7 +281,7 @@ def _each(cut: Cut, GBps: Fraction | float) -> tuple[Fraction, Fraction]:
 
 
 @dataclass(frozen=True, slots=True)
-class _MediaRows:
+class MediaRows:
     """Media of links and of resources, by their places in :data:`.SLOWNESS`.
 
     ``reach``: share of the bandwidth of each medium. ``port``: resources that are ports of NICs.
@@ -290,12 +293,13 @@ class _MediaRows:
     port: Bools
 
 
-def _media(topology: Topology, model: RuntimeModel) -> _MediaRows:
+def media_rows(topology: Topology, model: RuntimeModel) -> MediaRows:
+    """Return the media of the links and resources of a machine, as a model knows them."""
     fabric = fabric_of(topology)
     link = np.zeros(fabric.links, np.int64)
     if model.media is None:
         row = np.zeros(fabric.resources, np.int64)
-        return _MediaRows(link, row, (Fraction(1),), np.zeros(fabric.resources, bool))
+        return MediaRows(link, row, (Fraction(1),), np.zeros(fabric.resources, bool))
     link[:] = [SLOWNESS.index(medium) for medium in model.media.links]
     pcie = SLOWNESS.index(Medium.PCIE)  # what messages share that leave the host and that do not
     found = [{int(link[i]) for i in members} for members in fabric.members]
@@ -306,7 +310,7 @@ def _media(topology: Topology, model: RuntimeModel) -> _MediaRows:
     port = np.array([any(touches[i] for i in members) for members in fabric.members], bool)
     known = model.media.reach
     reach = tuple(known.get(one, Fraction(1)) if one else Fraction(1) for one in SLOWNESS)
-    return _MediaRows(link, row, reach, port & (row == SLOWNESS.index(Medium.NETWORK)))
+    return MediaRows(link, row, reach, port & (row == SLOWNESS.index(Medium.NETWORK)))
 
 
 # --- operations and their legs --------------------------------------------------------------------

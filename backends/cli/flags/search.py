@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange, parse_size_range
+from weft.dsl.nouns.runtime import TIMED
 
 from . import shared
 from .shared import (
@@ -167,10 +168,11 @@ class SweepFlags(CapableFlags):
 
 
 @dataclass(frozen=True)
-class BoundFlags(DownFlags, RelayFlags, MaybeProblemFlags):
+class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
     EXAMPLES: ClassVar[str] = """examples:
   weft bound -t dgx1 -c allgather
   weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
+  weft bound -t dgx-h100 -c allreduce --size 64MiB --runtime executor
   weft bound allgather.json"""
 
     file: str | None = flag(
@@ -179,6 +181,12 @@ class BoundFlags(DownFlags, RelayFlags, MaybeProblemFlags):
         help="a schedule, for its machine, collective and size (instead of -t and -c)",
     )
     size: SizeRange | None = shared.size()
+    runtime: str | None = flag(
+        "--runtime",
+        choices=TIMED,
+        help="also the least time of any program of this runtime at --size: with its start, α and "
+        "the bandwidths that it reaches",
+    )
 
 
 WORST = 3

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.library import Library
     from weft.dsl.nouns.workload import Workload
     from weft.dsl.nouns.workload_plan import WorkloadPlan
+    from weft.synth.bounds import RuntimeBound
 
 USUAL_SIZES = "1KiB:1GiB"
 COMPARED_STRIDE = 4
@@ -147,7 +148,8 @@ class SimulationSetup:
     """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
 
     ``collective``, ``sizes``: None where a file states none: it has one time, of size 0.
-    ``told``: the report of ``-v`` on the model. ``remark``: a line below the table.
+    ``told``: the report of ``-v`` on the model. ``remark``: a line below the table. ``least``: the
+    least time of any program in the runtime by size, where it is known.
     """
 
     topology: Topology
@@ -158,6 +160,7 @@ class SimulationSetup:
     explain: Callable[[Any], str] = lambda _: ""
     told: str = ""
     remark: str = ""
+    least: Callable[[int], RuntimeBound] | None = None
 
 
 def asked_of(

@@ -31,6 +31,7 @@ def run(args: SimulateFlags, console: Console) -> int:
     sizes = []
     for one in found:
         moves = one.time_us > 0 and one.message_bytes > 0
+        least = timed.least(one.message_bytes) if timed.least and moves else None
         sizes.append(
             {
                 "bytes": one.message_bytes or None,
@@ -38,8 +39,11 @@ def run(args: SimulateFlags, console: Console) -> int:
                 "algbw_GBps": number(one.algbw_GBps) if moves else None,
                 "busbw_GBps": number(one.busbw_GBps) if moves else None,
                 "of_bound": number(one.of_bound),
+                **(least.beside(one.time_us) if least else {}),
             }
         )
+    if best := [format_bytes(x["bytes"]) for x in sizes if x.get("optimal_in_runtime")]:
+        console.say("Optimal", f"in this runtime: no program is quicker at {', '.join(best)}")
     if timed.remark:
         console.say("Start", timed.remark)
     console.result(

@@ -259,6 +259,8 @@ def _series(one: Tuned) -> tuple[list[Series], Series]:
         lines.append(_line(own.name, grid, own.us))
         if own.apart:
             lines.append(_line(f"{own.apart} (a time only)", grid, own.apart_us))
+    if one.runtime_bound_us:
+        lines.append(_line("any program of the runtime, at least", grid, one.runtime_bound_us))
     if any(u is not None for u in one.idea_us):
         lines.append(_line("its schedules without a runtime", grid, one.idea_us))
     return lines, Series("lower bound", list(zip(grid, one.bound_us, strict=True)), "bound")
@@ -277,6 +279,7 @@ def _gains(one: Tuned, number: int) -> Facts:
         head += [f"{own.name} runs", "its time", "µs less", "quicker by", "without starts"]
         head += [f"{own.apart} (a time only)"] if own.apart else []
     head += ["best baseline", "quicker by", "lower bound", "of bound"]
+    head += ["any program of the runtime", "over it"] if one.runtime_bound_us else []
     rows: list[list[Any]] = []
     base_us = one.baseline_us()
     for at, size in enumerate(one.grid):
@@ -294,12 +297,19 @@ def _gains(one: Tuned, number: int) -> Facts:
                 f"{figure(base / us)} ×" if base is not None and us else "–",
                 microseconds(least),
                 f"{100 * least / us:.1f} %" if us else "–",
+                *_least_program(one, at),
             ]
         )
     title = (
         f"{one.name}: gains over {own.name} and known algorithms" if own else f"{one.name}: gains"
     )
     return table_section(f"gains{number}", title, head, rows)
+
+
+def _least_program(one: Tuned, at: int) -> list[str]:
+    """Return the least time of any program of the runtime, and the plan's over it."""
+    over = one.over_runtime(at)
+    return [] if over is None else [microseconds(one.runtime_bound_us[at]), f"{over:.3f} ×"]
 
 
 def _runtime_gain(one: Tuned, own: RuntimeTimes, at: int) -> list[str]:

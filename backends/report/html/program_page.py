@@ -13,14 +13,15 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
+from weft.synth.bounds import BOUND_EFFORT, Bounds, binding, bounds, lower_bound_us, runtime_bound
 from weft.synth.engines.classic.in_network import InNetwork
 from weft.synth.engines.classic.place import ClassicAlgorithm, Site
 from weft.synth.engines.classic.schedule import to_schedule
 from weft.synth.judge.verify import verify
-from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
+from weft.synth.time.calibrated import DATASHEET, USUAL_CHOICE, ModelChoice
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline, record_program
 from weft.synth.time.program_tables import PreparedProgram, bytes_moved
@@ -137,6 +138,7 @@ def _head(
                 f"{share(run.of_bound)} of the bound reached",
             ),
             tile("lower bound", microseconds(run.bound_us)),
+            *_least_program(shown, run),
             tile("algbw", f"{figure(run.algbw_GBps)} GB/s", f"busbw {figure(run.busbw_GBps)} GB/s"),
         ]
     tiles += [
@@ -162,6 +164,18 @@ def _head(
         tiles,
         notes,
     )
+
+
+def _least_program(shown: ShownProgram, run: ProgramSimulation) -> list[Any]:
+    """Return the tile of the least time of any program; none on large machines, and by data sheets,
+    by which it is the lower bound."""
+    t = shown.topology
+    if t is None or t.ranks > BOUND_EFFORT.program_ranks or shown.choice.name == DATASHEET:
+        return []
+    one = runtime_bound(t, shown.program.collective, shown.size, MSCCL.name, shown.choice)
+    optimal = " (optimal in this runtime)" if one.optimal(run.time_us) else ""
+    told = f"{one.over(run.time_us):.3f} times that{optimal}; {one.parts}"
+    return [tile(f"any program of {one.runtime}", microseconds(one.us), told)]
 
 
 def timed_view(
