@@ -23,12 +23,8 @@ from ...check.limits import Steps, limits
 from ...check.prove import Claim, prove
 from .read.collective import candidates, fit
 from .read.columns import code_of
-from .read.model import XmlAlgo, XmlRemark
+from .read.model import FACTS, XmlAlgo, XmlRemark
 
-MSCCL_MAX_BYTES = 1 << 27
-"""Value that microsoft/msccl uses for an absent maxBytes."""
-SCRATCH_BYTES = 16 << 30
-"""Scratch that microsoft/msccl allocates at once; more is called out."""
 PORTABLE = ("allreduce", "allgather", "alltoall", "broadcast", "reduce")
 NO_MEANING = ("send", "recv", "gather", "scatter", "alltoallv")
 
@@ -242,7 +238,7 @@ class Sizes:
 def sizes_of(algo: XmlAlgo, target: Target) -> Sizes:
     """Messages of which sizes a runtime takes the file for."""
     low = max(0, algo.min_bytes or 0)
-    high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
+    high = algo.max_bytes if algo.max_bytes is not None else FACTS.absent_max_bytes
     if target.max_bytes_excluded:
         return Sizes(low, high - 1)
     return Sizes(low, None if high == 0 else high)
@@ -288,7 +284,7 @@ def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
 def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
     """Note what only microsoft/msccl looks at."""
     low = algo.min_bytes or 0
-    high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
+    high = algo.max_bytes if algo.max_bytes is not None else FACTS.absent_max_bytes
     if low < 0 or high < 0:
         note("minBytes or maxBytes is negative", "refused")
     elif low > high:
@@ -305,7 +301,7 @@ def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
         note("msccl takes an alltoall named 2D for its own", "intercepted")
     scratch = max((r.scratch_chunks for r in algo.ranks), default=0)
     total = max(0, high) * scratch // algo.message_chunks
-    if total > SCRATCH_BYTES:
+    if total > FACTS.scratch_bytes:
         text = f"msccl allocates {total / (1 << 30):.0f} GiB of scratch for maxBytes at start-up"
         note(text, "memory", Severity.WARNING)
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError, require_type
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import (
     ABSENT,
@@ -45,8 +46,17 @@ from weft.dsl.nouns.program import (
 from weft.dsl.nouns.runtime import MSCCL, PORTABLE, Target
 from weft.dsl.nouns.runtime import target as target_of
 
-DEFAULT_MAX_BYTES = 1 << 30
-NAME_LENGTH = 63
+
+@dataclass(frozen=True, slots=True)
+class XmlLimits:
+    """Sizes of the files that are written."""
+
+    message_bytes: int = 1 << 30  # largest message of a file for which no size is given
+    name_characters: int = 63  # of the algorithm
+
+
+LIMITS = XmlLimits()
+
 
 FEWER_PEERS = "fewer peers need fewer blocks: `weft synth -e 'packing{peers=32}'`"
 
@@ -57,7 +67,7 @@ def emit(
     *,
     name: str | None = None,
     min_bytes: int = 0,
-    max_bytes: int = DEFAULT_MAX_BYTES,
+    max_bytes: int = LIMITS.message_bytes,
 ) -> str:
     """Return the text of the file for messages of ``min_bytes`` to ``max_bytes``.
 
@@ -87,7 +97,7 @@ def require_fit(program: Program, target: Target) -> None:
     Raises:
         UserError: as ``emit``.
     """
-    _check_header(program, target, program.name, 0, DEFAULT_MAX_BYTES)
+    _check_header(program, target, program.name, 0, LIMITS.message_bytes)
     collective_name(program.collective.kind, target)
     if _counts_fit(program, target):
         return
@@ -198,10 +208,10 @@ def collective_name(kind: Kind, target: Target) -> str:
 
 
 def _check_header(program: Program, target: Target, label: str, least: int, most: int) -> None:
-    if not re.fullmatch(r"[^\x00-\x1f\"'<>&=]+", label) or len(label) > NAME_LENGTH:
+    if not re.fullmatch(r"[^\x00-\x1f\"'<>&=]+", label) or len(label) > LIMITS.name_characters:
         raise UserError(
             f"{label!r} cannot be the name in an MSCCL file",
-            hint=f"1 to {NAME_LENGTH} characters, without quotes, <, >, & and =",
+            hint=f"1 to {LIMITS.name_characters} characters, without quotes, <, >, & and =",
         )
     first_beyond = most if target.max_bytes_excluded else most + 1
     if not 0 <= least < first_beyond or most >= 1 << 63:

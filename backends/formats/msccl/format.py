@@ -131,9 +131,9 @@ class MscclXml(Format):
     # --- compiling --------------------------------------------------------------------------------
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        from .emit import DEFAULT_MAX_BYTES, emit
+        from .emit import LIMITS, emit
 
-        low, high = (sizes.low, sizes.high) if sizes else (0, DEFAULT_MAX_BYTES)
+        low, high = (sizes.low, sizes.high) if sizes else (0, LIMITS.message_bytes)
         if target.max_bytes_excluded:  # one size needs one byte more
             high = max(high, low + 1)
         return emit(program, target, min_bytes=low, max_bytes=high)

@@ -14,7 +14,7 @@ from weft.dsl.base.files import require_kind
 from weft.dsl.base.integers import literal
 from weft.dsl.nouns.collective import Collective, Kind, make
 
-from .model import Round, Script
+from .model import LIMITS, Round, Script
 from .permutes import PermuteRound, read_rounds, require_permutes, scripted
 from .text import parse
 
@@ -162,10 +162,6 @@ _ARITHMETIC = (
 )
 """Syntax nodes allowed in a function of formulas, besides ``range``: all without side effects."""
 
-MOST_ROUNDS = 100_000
-MOST_TURNS = 10_000_000
-"""Turns of loops, of all ranks, after which formulas are given up."""
-
 
 def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
     """Return the lines that the formulas give for every rank.
@@ -188,12 +184,12 @@ def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
         if texts or (not ranges and not isinstance(node, _ARITHMETIC)):
             what = ast.unparse(node) or type(node).__name__
             raise ValueError(f"the function code contains {what!r}")
-    turns = iter(range(MOST_TURNS))
+    turns = iter(range(LIMITS.turns))
 
     def counted(*numbers: int) -> Iterator[int]:
         for number in range(*numbers):
             if next(turns, None) is None:
-                raise ValueError(f"more than {MOST_TURNS} turns of loops")
+                raise ValueError(f"more than {LIMITS.turns} turns of loops")
             yield number
 
     names: dict[str, Any] = {"__builtins__": {"range": counted}}
@@ -201,9 +197,9 @@ def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
     exec(compile(module, "<code>", "exec"), names)
     made = []
     for rank in range(ranks):
-        made.append(list(islice(names["code"](rank), MOST_ROUNDS)))
-        if len(made[-1]) == MOST_ROUNDS:
-            raise ValueError(f"more than {MOST_ROUNDS} rounds")
+        made.append(list(islice(names["code"](rank), LIMITS.rounds)))
+        if len(made[-1]) == LIMITS.rounds:
+            raise ValueError(f"more than {LIMITS.rounds} rounds")
     return made
 
 

@@ -30,10 +30,7 @@ from weft.dsl.nouns.slots import NONE, SCRATCH, WIDE, slice_of
 
 from ...compile.analyses.flow import Flow
 from ...compile.analyses.landing import Slots
-from .model import ChunkRange, LocalOperation, Message, Round, Script
-
-MOST_LINES = 2_000_000
-"""Messages and sums of a script; a file with more is never read."""
+from .model import LIMITS, ChunkRange, LocalOperation, Message, Round, Script
 
 TARGET: Target = P2P
 """Target that the flow is compiled for."""
@@ -80,10 +77,10 @@ def script_of(flow: Flow, name: str) -> Script:
     # What is done before the first message is a round of its own, without messages: round 0.
     after = np.searchsorted(steps, local.step, side="right")
     work = _merged_work(_all_work(flow, number, landing, after))
-    if len(talk.round) + len(work.round) > MOST_LINES:
+    if len(talk.round) + len(work.round) > LIMITS.written_lines:
         raise UserError(
             f"the script has {len(talk.round) + len(work.round)} messages and sums; a file takes "
-            f"{MOST_LINES}",
+            f"{LIMITS.written_lines}",
             hint="fewer segments, or fewer chunks",
         )
     talk, work, room = _with_room(talk, work, flow.collective.ranks)

@@ -13,8 +13,8 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind, make
 
 from ..mscclpp.interpret import fit
-from ..mscclpp.lower.emit import ALIGNMENT, NAMES
-from ..mscclpp.plan.model import MOST_CHUNKS, ExecutionPlan
+from ..mscclpp.lower.emit import NAMES
+from ..mscclpp.plan.model import FACTS, LIMITS, ExecutionPlan
 from .emit import Sums, places
 from .program import plan_from
 from .text import BETWEEN, parse_block
@@ -130,7 +130,7 @@ def _head(header: dict[str, Any], found: dict[str, Any]) -> ExecutionPlan:
         bool(header["in_place"]),
         (),
         double_scratch=packets,
-        alignment=ALIGNMENT,
+        alignment=FACTS.vector_bytes,
         min_bytes=int(found["MIN_BYTES"]),
         max_bytes=int(found["MAX_BYTES"]),
     )
@@ -140,7 +140,7 @@ def _require_sizes(plan: ExecutionPlan, found: dict[str, Any], where: str) -> No
     """Require that numbers stated twice are the same."""
     sizes = [(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus]
     most = tuple(map(max, zip(*sizes, strict=True)))
-    if found["RANKS"] != len(plan.gpus) or found["CHUNKS"] != most or max(most) > MOST_CHUNKS:
+    if found["RANKS"] != len(plan.gpus) or found["CHUNKS"] != most or max(most) > LIMITS.chunks:
         raise BadFile("RANKS or CHUNKS do not fit HEADER", where=where, hint="compile it anew")
 
 

@@ -16,8 +16,8 @@ from weft.dsl.base.errors import suggest
 from weft.dsl.base.spans import Source
 from weft.dsl.nouns.program import Buffer, Op, Protocol
 
-from .elements import MAX_ATTRIBUTES, MAX_VALUE, Elements, Tag, XmlElement, fail, integer
-from .model import ALL, Remarks, XmlAlgo, XmlBlock, XmlRank
+from .elements import Elements, Tag, XmlElement, fail, integer
+from .model import ALL, FACTS, Remarks, XmlAlgo, XmlBlock, XmlRank
 from .plain import PlainBlocks
 from .transfers import RawStep, transfers_of
 
@@ -62,14 +62,14 @@ class _Attributes:
         self._source = source
         self._remarks = remarks
         pairs = element.attributes
-        if len(pairs) > MAX_ATTRIBUTES:
-            self._note(f"only the first {MAX_ATTRIBUTES} attributes of an element are read")
-            pairs = pairs[:MAX_ATTRIBUTES]
+        if len(pairs) > FACTS.attributes:
+            self._note(f"only the first {FACTS.attributes} attributes of an element are read")
+            pairs = pairs[: FACTS.attributes]
         self.values = dict(reversed(pairs))
         if len(self.values) < len(pairs):
             self._note("an attribute stands twice, or is empty: the first one counts")
         for key, value in pairs:
-            if len(value) > MAX_VALUE:
+            if len(value) > FACTS.value_characters:
                 self._note(f"the value of {key!r} is too long and overwrites the next attribute")
 
     def _note(self, message: str) -> None:
@@ -174,7 +174,7 @@ class _XmlReader:
         self._absences(a)
         outofplace = a.optional("outofplace")
         return XmlAlgo(
-            name=a.values.get("name", "")[:MAX_VALUE],
+            name=a.values.get("name", "")[: FACTS.value_characters],
             protocol=a.choice("proto", {str(p): p for p in Protocol}),
             channels=a.number("nchannels"),
             message_chunks=a.number("nchunksperloop"),

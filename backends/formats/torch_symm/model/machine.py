@@ -21,19 +21,16 @@ from weft.dsl.nouns.collective import Collective
 
 from ....execute.execute import Execution
 from ....execute.layout import Data, data, layout
-from ...mscclpp.plan.model import ExecutionPlan
+from ...mscclpp.plan.model import LIMITS, ExecutionPlan
+from ..program import KERNEL_LIMITS
 from .language import ASLEEP, STEP, Language, TileValue, functions
-from .memory import THREADS, WORD, BlockThreads, MemoryRace, WeakMemory
+from .memory import WORD, BlockThreads, MemoryRace, WeakMemory
 
 ORIGIN = 64
 """Address of the first word."""
 
 LAST = (1 << 31) - 1
 """The largest number of a launch: the next one is negative."""
-
-MOST_TURNS = 20_000_000
-"""Turns of blocks after which a run is given up; a rank's wait ends earlier, as a deadlock."""
-
 
 Running = tuple[BlockThreads, Iterator[str]]
 """A block, and the rest of its turns."""
@@ -148,7 +145,7 @@ class KernelRun:
             BlockThreads(r, b, 0) for r, n in enumerate(per_rank_blocks) for b in range(n)
         ]
         for number, block in enumerate(self.blocks):
-            block.first = THREADS * number
+            block.first = LIMITS.threads * number
         self.memory = WeakMemory(
             words, owner, self.blocks, self.rng, trial.report, across="CAST" in self.kernel
         )
@@ -264,7 +261,7 @@ class KernelRun:
         ready: list[Running] = []
         asleep: list[Running] = []
         pick = self._policy()
-        for _ in range(MOST_TURNS):
+        for _ in range(KERNEL_LIMITS.turns):
             if self.rng.random() < self.early:
                 self.memory.arrive()
             idle = [r for r in range(ranks) if not left[r] and launched[r] < launches]
