@@ -33,6 +33,7 @@ class ExecutionLimits:
     """Limits of the execution of a program on data."""
 
     operations: int = 20_000_000  # of one run: larger programs are refused
+    message_bytes: int = 1 << 28  # of a rank: the interpreter is too slow for larger ones
     plain_operations: int = 100_000  # times elements, up to which loops are not compiled
     conflicting_pairs: int = 2_000_000  # beyond which equal traces are executed again
 

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from ..listings import Sheets
     from .read.model import XmlAlgo
 
-LARGEST_BYTES = 1 << 28
-"""Bytes of one rank's message beyond which the interpreter is the wrong tool."""
-
 
 @dataclass(frozen=True, slots=True)
 class MscclXml(Format):
@@ -173,12 +170,12 @@ def _findings(
 
 def _executed(algo: XmlAlgo, request: ExecutionRequest, tell: ProgressCallback) -> Execution:
     """Run a file in the interpreter."""
-    from .run import run_algo
+    from .run import elements_of, run_algo
 
     return run_algo(
         algo,
         request.collective,
-        elements_per_chunk=_elements(request.message_bytes, algo),
+        elements_per_chunk=elements_of(request.message_bytes, algo),
         dtypes=request.dtypes,
         interleavings=request.interleavings,
         seed=request.seed,
@@ -203,12 +200,3 @@ def _collective(asked: Requirements, algo: XmlAlgo) -> Collective:
 
     named = _asked(asked, algo)
     return collective_of(algo) if named is None else fit(named, algo)
-
-
-def _elements(message_bytes: int | None, algo: XmlAlgo) -> int:
-    """Four-byte elements per chunk for a message of that many bytes; 5 where no size is given."""
-    if message_bytes is None:
-        return 5
-    if message_bytes > LARGEST_BYTES:
-        raise UserError("the interpreter takes messages up to 256MiB", where="--size")
-    return max(1, message_bytes // (4 * max(1, algo.message_chunks)))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 
 from weft.dsl.nouns.program import Buffer, Op, Slice
+from weft.dsl.nouns.runtime import MAX_COUNT
 
 from .model import XmlBlock, XmlTransfer
-from .transfers import COUNTS
 
 _WHOLE = r"(?:0|[1-9][0-9]{0,4})"
 _OFFSET = rf"(-1|{_WHOLE})"
@@ -96,6 +96,6 @@ def _parsed(middle: str) -> tuple[Op, Slice, Slice, int] | None:
     kind, src, src_offset, dst, dst_offset, count = match.groups()
     offsets = int(src_offset), int(dst_offset)
     op = Op(kind)
-    if max(offsets) >= 1 << 15 or (op is not Op.NOP and not 0 < int(count) < COUNTS):
+    if max(offsets) >= 1 << 15 or (op is not Op.NOP and not 0 < int(count) <= MAX_COUNT):
         return None
     return op, Slice(Buffer(src), offsets[0]), Slice(Buffer(dst), offsets[1]), int(count)
