@@ -26,6 +26,25 @@ from ..formats.p2p.emit import function_of
 from ..formats.p2p.execute import loaded
 from ..formats.p2p.read import read_script
 
+
+@dataclass(frozen=True, slots=True)
+class RankLimits:
+    """How long ranks are awaited, and how their states are reported."""
+
+    report_seconds: float = 1.5  # for the other ranks to report once one has given up or is lost
+    terminate_seconds: float = 2.0  # for ranks, and for what started them, to end at SIGTERM
+    kill_seconds: float = 5.0  # for processes that were killed to be gone
+    failed_seconds: float = 30.0  # that a rank that failed waits to be ended with the others
+    nap_seconds: float = 2e-3  # of a rank at most between two looks
+    named_ranks: int = 8  # in a message
+    state_bytes: int = 240  # of a line of state; one write replaces the line before
+    warm_up_turns: int = 1  # that are not timed; the first result is compared, and the last
+    shared_gpu_nccl: int = 23000  # first version of NCCL that puts several ranks on one GPU
+
+
+LIMITS = RankLimits()
+
+
 KIND = "recording"
 
 
