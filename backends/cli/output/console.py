@@ -24,6 +24,8 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spans import printable
 
+from ...report.sizes import TEXT
+
 SCHEMA = 1
 """Version of the objects that ``--json`` prints."""
 
@@ -141,9 +143,6 @@ def live() -> bool:
 # Verbs write the same text everywhere. On a terminal that is narrower a table has its columns of
 # words wrapped, and where that is not enough printed in parts that begin with its first column.
 
-NARROWEST = 14
-"""Letters that a column of words keeps, at least."""
-
 _GAP = re.compile(r"\S {2,}\S")
 _NUMBER = re.compile(r"-?$|[-+~<>]?[\d.,]+(?:\.\.[\d.,]+)? ?(?:%|[KMGT]i?B|µs|ms|s|B)?$")
 
@@ -216,7 +215,7 @@ def _table(block: Sequence[str], columns: Sequence[tuple[int, int]], width: int)
     wide = [max(len(row[i]) for row in rows) for i in range(len(columns))]
     words = [not all(_NUMBER.match(row[i]) for row in rows[1:]) for i in range(len(columns))]
     least = [
-        max(NARROWEST, *(len(word) for row in rows for word in row[i].split() or [""]))
+        max(TEXT.column_letters, *(len(word) for row in rows for word in row[i].split() or [""]))
         if words[i]
         else wide[i]
         for i in range(len(columns))

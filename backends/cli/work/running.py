@@ -27,7 +27,8 @@ from ...ranks.joined import attend_joined
 from ...ranks.nccl import run_on_gpus
 from ...ranks.threads import run_threads
 from ...report.report import shown
-from ..flags.files import REPEAT, RunFlags
+from ..flags.files import RunFlags
+from ..flags.values import DEFAULTS, LIMITS
 from ..inputs.machines import on_machine
 from ..nouns.noun import Subject, refuse_collective
 from ..nouns.scripts import format_on, require_runtime, script_text
@@ -43,12 +44,6 @@ if TYPE_CHECKING:
     from ...ranks.job import RankJob, RankReport
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
-TIMEOUT = 60.0
-LARGEST = 1 << 30
-"""Largest message in bytes; this machine holds the data of all ranks several times."""
-
-LARGEST_ROUGH = 1 << 24
-"""Largest message in bytes whose float sums are compared with error bounds, which take memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
     if args.on in ("mpi", "torch") and joined.is_joined(args.on):
         return joined.as_one_rank(
             args.on,
-            args.timeout or TIMEOUT,
+            args.timeout or DEFAULTS.rank_seconds,
             lambda world: _as_rank(world, subject, args, console),
         )
     _check_trace(args)
@@ -145,20 +140,24 @@ def _refuse_interpreted(subject: Subject, on: str) -> None:
 
 def _job(plan: RunPlan, args: RunFlags) -> RankJob:
     sizes = args.size or SIZES
-    if max(sizes) > LARGEST:
+    if max(sizes) > LIMITS.run_bytes:
         raise UserError("messages have at most 1GiB", where="--size")
     types = tuple(dict.fromkeys(t.strip() for t in args.dtype.split(",") if t.strip()))
     if not types:
         raise UserError("--dtype names no type", hint="int32, float32, float16 …")
     cases = [case for t in types for size in sizes for case in _cases(plan, args, t, size)]
-    return whole_job([plan.piece], cases, args.timeout or TIMEOUT)
+    return whole_job([plan.piece], cases, args.timeout or DEFAULTS.rank_seconds)
 
 
 def _cases(plan: RunPlan, args: RunFlags, dtype: str, size: int) -> list[Case]:
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
     plain = Case(0, max(1, size // unit), dtype, args.in_place, seed=args.seed)
-    cases = [replace(plain, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
-    if type_named(dtype).kind not in "iu" and plan.collective.combining and size <= LARGEST_ROUGH:
+    cases = [replace(plain, repeat=args.repeat or DEFAULTS.repeat, watch=args.trace is not None)]
+    if (
+        type_named(dtype).kind not in "iu"
+        and plan.collective.combining
+        and size <= LIMITS.rough_bytes
+    ):
         cases.append(replace(plain, rough=True))
     return cases
 
