@@ -5,7 +5,6 @@ A cell's output is small, and made at once: large machines and schedules are sho
 
 from __future__ import annotations
 
-from weft.backends.report.sizes import LIMITS
 from weft.dsl.nouns.library import Library
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
@@ -16,6 +15,7 @@ from ..report.html.page import fragment, share
 from ..report.html.schedule_page import Shown, schedule_head
 from ..report.html.sheet import Facts, head
 from ..report.html.text_page import machine_tiles
+from ..report.sizes import LIMITS
 from ..report.svg import SvgPart, drawing, machine_piece
 from .frames import point_row
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from weft.backends.formats.mscclpp.plan.model import FACTS
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -36,6 +35,7 @@ from ..formats.mscclpp.casts.clocks import ActPhase, SentSignal, ordered
 from ..formats.mscclpp.casts.emit import cast_plan
 from ..formats.mscclpp.casts.fit import DTYPES, Hardware, refuse_hardware
 from ..formats.mscclpp.lower.emit import largest_message
+from ..formats.mscclpp.plan.model import FACTS
 from .options import TuneOptions
 from .variants import Variant
 

@@ -14,13 +14,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from weft.backends.check.findings import LIMITS
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.layers import ranges
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import BUFFERS, Buffer
 
-from ...check.findings import Finding, Severity
+from ...check.findings import LIMITS, Finding, Severity
 from ...execute.layout import BufferLayout, layout
 from ...judge.values import Values, WantedValues, wanted_of
 from .model import ChunkRange, Round, Script

@@ -21,7 +21,7 @@ from weft.dsl.nouns.program import ABSENT, RECEIVES, SENDS, Instr, Program
 
 from .model import LIMITS
 
-START, GOT, END = 0, 1, 2
+START, GOT, END = range(3)
 
 
 @dataclass(frozen=True, slots=True)
