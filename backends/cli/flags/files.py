@@ -47,10 +47,6 @@ def instances(parse: Any, more: str = "") -> Any:
     )
 
 
-def _instances(text: str) -> int | str:
-    return AUTO if text == AUTO else whole(1, 64)(text)
-
-
 @dataclass(frozen=True)
 class LoweringFlags(Flags):
     """Flags of lowering to a program."""
@@ -145,7 +141,10 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
         default=FORMAT,
         help=f"the artefact; `weft list backends` (default: {FORMAT})",
     )
-    instances: Any = instances(_instances, "; auto: whichever simulates fastest")
+    instances: Any = instances(
+        lambda text: AUTO if text == AUTO else whole(1, 64)(text),
+        "; auto: whichever simulates fastest",
+    )
     size: SizeRange | None = shared.size()
     topology: str | None = shared.topology(
         help="the machine of a program or an algorithm, to time it: a program that is quicker as "

@@ -12,12 +12,14 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import REGISTRIES
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
-from ...report.frameworks import FRAMEWORKS
 from . import shared
 from .shared import Flags, flag
 from .values import DEFAULTS, LIMITS, seconds, whole
 
 SIZES = "1KiB:16MiB"
+
+FRAMEWORKS = ("torch", "jax", "cupy", "mpi", "nccl")
+"""Frameworks of users' programs; ``nccl``: they call NCCL or RCCL themselves."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
@@ -316,7 +316,7 @@ def _workload(tags: Mapping[int, str], collective: Collective, type: int) -> dic
 
 
 def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
-    missing = _first_missing(traces)
+    missing = next((rank for rank in range(max(traces) + 1) if rank not in traces), None)
     if missing is not None:
         raise BadFile(
             f"the file of rank {missing} is missing: ASTRA-sim needs one for every rank",
@@ -342,11 +342,6 @@ def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
     first.finish()
     copies = tuple(copies_of(one.get("copies"), where) for one in about)
     return MessageGraph(name, ranks, collective, size, copies)
-
-
-def _first_missing(traces: Iterable[int]) -> int | None:
-    there = set(traces)
-    return next((rank for rank in range(max(there) + 1) if rank not in there), None)
 
 
 def _about(trace: ExecutionTrace, where: str) -> dict[str, Any] | None:

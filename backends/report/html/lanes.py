@@ -158,7 +158,8 @@ def load_facts(
 
     ``share``: of the time, how much a row is busy; ``at``: the bound, on the same scale.
     """
-    binding = binding_rows(certificate)
+    listed = certificate.data.get("cover") or certificate.data.get("prices") or []
+    binding = {int(row): Fraction(times) for row, times in listed}
     order = np.argsort(-loads.busy_us, kind="stable")
     used = [int(i) for i in order if loads.moved[i] > 0]
     capacity = loads.topology.capacities()
@@ -194,12 +195,6 @@ def _bottleneck(
     moved = sum(float(times) * float(loads.moved[i]) for i, times in binding.items())
     worth = float(sum((times * capacity[i] for i, times in binding.items()), Fraction(0)))
     return {"rows": len(binding), "bytes": moved, "GBps": worth, "us": moved / worth / 1000}
-
-
-def binding_rows(certificate: Certificate) -> dict[int, Fraction]:
-    """Return the resources of a certificate with their multipliers; none if it names none."""
-    listed = certificate.data.get("cover") or certificate.data.get("prices") or []
-    return {int(row): Fraction(times) for row, times in listed}
 
 
 def row_order(topology: Topology) -> list[int]:

@@ -355,7 +355,8 @@ def _must_meet(earlier: Operation, later: Operation) -> bool:
         return False
     if earlier.op is later.op is PlanOp.ACQUIRE:
         return True  # another thread must not take what an earlier acquire waits for
-    if _tells(later) and earlier.op not in _ONLY_TELLS:
+    tells = later.op in _TELLS or (later.op is PlanOp.PUT and later.channel is Channel.PORT)
+    if tells and earlier.op not in _ONLY_TELLS:
         return True
     if earlier.op in _LEARNS and later.op not in _ONLY_WAITS:
         return True
@@ -366,10 +367,6 @@ def _alone(op: Operation) -> bool:
     """Test whether thread 0 does it alone."""
     posts = op.op in _POSTS and op.channel is Channel.PORT
     return len(op.ids) == 1 and (posts or op.op in _ONLY_TELLS | _ONLY_WAITS)
-
-
-def _tells(op: Operation) -> bool:
-    return op.op in _TELLS or (op.op is PlanOp.PUT and op.channel is Channel.PORT)
 
 
 def _overlap(one: Sequence[object], other: Sequence[object]) -> bool:
