@@ -121,8 +121,6 @@ class _Attributes:
 
 
 class _XmlReader:
-    """Walks the elements of one text."""
-
     def __init__(self, source: Source) -> None:
         self._source = source
         self._remarks = Remarks(source)

@@ -198,12 +198,10 @@ class KernelRun:
         return [(block, self._block(block)) for block in mine]
 
     def _block(self, block: BlockThreads) -> Iterator[str]:
-        """Return the turns of a block of a launch."""
         run: Iterator[str] = self.kernel["run"](*self._arguments(block.rank))
         return run
 
     def _arguments(self, rank: int) -> tuple[Any, ...]:
-        """Return the arguments of the kernel on a rank."""
         k, tl = self.kernel, self.tl
         words = tl.int64 if self.word == 8 else tl.int32
         addresses = [self._pointer(a, tl.int32) for a in self.addresses[:-1]]
