@@ -242,7 +242,9 @@ def _gpu(
 ) -> Iterator[str]:
     code = _low_targets_first(code, target)
     _check_rank(program, target, rank, code, texts)
-    inputs, outputs = _buffer_sizes(program, target, code)
+    inputs, outputs = code.input_chunks, code.output_chunks
+    if program.collective.kind not in target.collectives:  # MSCCL wants a custom one's to be equal
+        inputs = outputs = program.message_chunks
     published = {
         wait for block in code for instr in block.code if instr.waits for wait in instr.waits
     }
@@ -348,13 +350,6 @@ def _low_targets_first(code: RankProgram, target: Target) -> RankProgram:
         code.output_chunks,
         code.scratch_chunks,
     )
-
-
-def _buffer_sizes(program: Program, target: Target, code: RankProgram) -> tuple[int, int]:
-    """Declared chunks of input and output: MSCCL wants a custom collective's to be equal."""
-    if program.collective.kind in target.collectives:
-        return code.input_chunks, code.output_chunks
-    return program.message_chunks, program.message_chunks
 
 
 def _check_rank(

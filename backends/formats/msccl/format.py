@@ -13,9 +13,17 @@ from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
-from ...check.checks import Check, of_findings, of_report
+from ...check.checks import Check, of_report
 from ...check.findings import require_good
-from ..format import GOOD, ExecutionReport, ExecutionRequest, Format, ProgramContent, Requirements
+from ..format import (
+    GOOD,
+    ExecutionReport,
+    ExecutionRequest,
+    Format,
+    ProgramContent,
+    Requirements,
+    executed_if_good,
+)
 from ..listings import xml_sheets, xml_text
 
 if TYPE_CHECKING:
@@ -107,10 +115,9 @@ class MscclXml(Format):
         tell("check")
         # The result is judged by executing, not by the proof.
         found = [f for f in _findings(algo, asked.target, collective) if f.check != "result"]
-        checks = of_findings(found, "no error found")
-        if all(c.ok for c in checks):
-            done = _executed(algo, replace(request, collective=collective), tell)
-            checks.append(Check("execution", done.ok, done.detail))
+        checks = executed_if_good(
+            found, lambda: _executed(algo, replace(request, collective=collective), tell)
+        )
         return ExecutionReport(checks, algo.coll, algo.ngpus)
 
     def execute(

@@ -14,7 +14,7 @@ from weft.dsl.base.units import SizeRange
 
 from ...check.checks import Check, of_findings
 from ...compile.request import ProvedArtefact, Request
-from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
+from ..format import ExecutionReport, ExecutionRequest, Format, Requirements, executed_if_good
 from .plan.model import LIMITS
 from .plan.read import read_plan
 from .text import plan_text
@@ -94,10 +94,9 @@ class MscclppJson(Format):
             )
         wanted = _asked(asked, plan)
         tell("check")
-        checks = of_findings(_findings(plan), "no error found")
-        if all(c.ok for c in checks):
-            done = _executed(plan, replace(request, collective=wanted), tell)
-            checks.append(Check("execution", done.ok, done.detail))
+        checks = executed_if_good(
+            _findings(plan), lambda: _executed(plan, replace(request, collective=wanted), tell)
+        )
         return ExecutionReport(checks, plan.collective, len(plan.gpus))
 
     def execute(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -19,27 +19,43 @@ from .permutes import PermuteRound, read_rounds, require_permutes, scripted
 from .text import parse
 
 
+def constants_in(
+    text: str, where: str, constants: Callable[[ast.Module], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the constants of an emitted file; nothing in it is executed.
+
+    Raises:
+        BadFile: it does not compile, or ``constants`` raises a ValueError.
+    """
+    try:
+        compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
+        return constants(ast.parse(text))
+    except (SyntaxError, ValueError) as error:
+        raise BadFile(
+            f"not a file of weft's: {error}", where=where, hint="compile it anew"
+        ) from None
+
+
+def require_constants(found: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+    """Raise BadFile for the first name without a value."""
+    for name in names:
+        if name not in found:
+            raise BadFile(
+                f"{name} is missing, or not made of plain values",
+                where=where,
+                hint="compile the file anew",
+            )
+
+
 def read_script(text: str, where: str) -> Script:
     """Return the script in a file; well formed, not proved.
 
     Raises:
         BadFile: not such a file, or one that was edited into something else.
     """
-    try:
-        compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
-        found = _constants(ast.parse(text))
-    except (SyntaxError, ValueError) as error:
-        raise BadFile(
-            f"not a file of weft's: {error}", where=where, hint="compile it anew"
-        ) from None
+    found = constants_in(text, where, _constants)
     code = "PROGRAM" if "PROGRAM" in found else "CODE"
-    missing = [name for name in ("HEADER", code, "SHAPE") if name not in found]
-    if missing:
-        raise BadFile(
-            f"{missing[0]} is missing, or not made of plain values",
-            where=where,
-            hint="compile the file anew",
-        )
+    require_constants(found, ("HEADER", code, "SHAPE"), where)
     header, shape = found["HEADER"], found["SHAPE"]
     require_kind(header, "script", where)
     try:

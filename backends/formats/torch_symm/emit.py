@@ -122,7 +122,7 @@ def emit(
             high=plan.max_bytes,
             rows=_rows(collective),
             places=places(plan, collective),
-            chunks=_most_chunks(plan),
+            chunks=tuple(map(max, zip(*head["chunks"], strict=True))),
             message=collective.message_chunks,
             program=[write_blocks(rank, KERNEL_LIMITS.blocks_width) for rank in steps_of(plan)],
             packets=plan.packets,
@@ -137,12 +137,6 @@ def emit(
             takes=(root,) if kind in (Kind.REDUCE, Kind.GATHER) else (),
         )
     )
-
-
-def _most_chunks(plan: ExecutionPlan) -> tuple[int, ...]:
-    """Return the most chunks of input, output and scratch that a rank has."""
-    sides = ("input", "output", "scratch")
-    return tuple(max(getattr(gpu, f"{side}_chunks") for gpu in plan.gpus) for side in sides)
 
 
 def header(plan: ExecutionPlan, c: Collective) -> dict[str, Any]:

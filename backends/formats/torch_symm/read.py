@@ -15,6 +15,7 @@ from weft.dsl.nouns.collective import Collective, Kind, make
 from ..mscclpp.interpret import fit
 from ..mscclpp.lower.emit import NAMES
 from ..mscclpp.plan.model import FACTS, LIMITS, ExecutionPlan
+from ..p2p.read import constants_in, require_constants
 from .emit import Sums, places
 from .program import plan_from
 from .text import BETWEEN, parse_block
@@ -43,20 +44,8 @@ def read_program(text: str, where: str) -> SymmProgram:
     Raises:
         BadFile: not such a file, or one that was edited into something else.
     """
-    try:
-        compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
-        found = _constants(ast.parse(text))
-    except (SyntaxError, ValueError) as error:
-        raise BadFile(
-            f"not a file of weft's: {error}", where=where, hint="compile it anew"
-        ) from None
-    missing = [name for name in NAMED if name not in found]
-    if missing:
-        raise BadFile(
-            f"{missing[0]} is missing, or not made of plain values",
-            where=where,
-            hint="compile the file anew",
-        )
+    found = constants_in(text, where, _constants)
+    require_constants(found, NAMED, where)
     header = found["HEADER"]
     require_kind(header, "torch-symm", where)
     try:

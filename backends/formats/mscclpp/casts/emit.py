@@ -40,12 +40,6 @@ from .clocks import ActPhase, SentSignal, ordered
 from .fit import refuse_schedule
 
 
-def usual_lanes(schedule: Schedule) -> int:
-    """Return the lanes with which the members of the largest group fill their switch."""
-    members = max(len({*one.sources, *one.destinations}) for one in schedule.casts)
-    return max(1, FACTS.switch_blocks // members)
-
-
 def cast_plan(
     schedule: Schedule,
     name: str,
@@ -66,7 +60,8 @@ def cast_plan(
         UserError: no plan can express it, in words.
     """
     refuse_schedule(schedule, nodes, dtype, op)
-    lanes = lanes or usual_lanes(schedule)
+    members = max(len({*one.sources, *one.destinations}) for one in schedule.casts)
+    lanes = lanes or max(1, FACTS.switch_blocks // members)
     acts = acts_of(schedule, in_place)
     node = list(nodes or [0] * schedule.collective.ranks)
     made = [ordered(phases, node) for phases in cut(acts, lanes)]
