@@ -36,7 +36,6 @@ class KernelLimits:
     blocks_width: int = 110  # of the blocks on one line of its program
     gpu_blocks: int = 132  # of an H100 or H200 at once; those of a launch wait for each other
     plan_steps: int = 100_000  # of all orders under weak memory, each some 30 accesses
-    turns: int = 20_000_000  # of blocks, after which a run is given up; a deadlock ends earlier
 
 
 KERNEL_LIMITS = KernelLimits()

@@ -22,7 +22,6 @@ from weft.dsl.nouns.collective import Collective
 from ....execute.execute import Execution
 from ....execute.layout import Data, data, layout
 from ...mscclpp.plan.model import LIMITS, ExecutionPlan
-from ..program import KERNEL_LIMITS
 from .language import ASLEEP, STEP, Language, TileValue, functions
 from .memory import WORD, BlockThreads, MemoryRace, WeakMemory
 
@@ -49,6 +48,7 @@ class Trial:
     dtype: str = "int32"
     turn: int = 0
     report: bool = True
+    most_turns: int = 20_000_000  # of blocks; then a run is given up, a deadlock ends earlier
 
 
 def run_kernel(
@@ -259,7 +259,7 @@ class KernelRun:
         ready: list[Running] = []
         asleep: list[Running] = []
         pick = self._policy()
-        for _ in range(KERNEL_LIMITS.turns):
+        for _ in range(self.trial.most_turns):
             if self.rng.random() < self.early:
                 self.memory.arrive()
             idle = [r for r in range(ranks) if not left[r] and launched[r] < launches]
