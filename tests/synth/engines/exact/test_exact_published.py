@@ -145,8 +145,9 @@ def test_more_steps_than_a_simple_path_has_hops_can_pay():
 
 
 def test_without_z3_the_message_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    request.addfinalizer(solvers().close)  # it would miss z3 in the tests after this one
     (tmp_path / "z3.py").write_text("raise ModuleNotFoundError('no z3')")
     monkeypatch.syspath_prepend(tmp_path)
     solvers().close()  # the next process sees that path
