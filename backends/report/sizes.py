@@ -44,7 +44,7 @@ class PageLimits:
     links: int = 2500  # drawn at a time; of more, the busiest
     folded_links: int = 8000  # of a machine of which one host is drawn at a time
     link_kinds: int = 12
-    resources: int = 24  # in the list beside a drawing; of more, the busiest
+    listed_resources: int = 24  # in the list beside a drawing; of more, the busiest
     bound_ranks: int = 1024  # of a machine whose bounds a page has
     schedule_ranks: int = 512  # on a page; more would be illegible
     notebook_ranks: int = 64  # of a drawing in a notebook

@@ -163,7 +163,7 @@ def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
     if use is not None:
         order.sort(key=lambda at: -float(use[links + at]))
     lines = []
-    for row, at in enumerate(order[: LIMITS.resources]):
+    for row, at in enumerate(order[: LIMITS.listed_resources]):
         resource, y = topology.resources[at], 14.0 + 16 * row
         words = f"{resource.name}: {float(resource.bandwidth):.4g} GB/s shared"
         if use is not None:
@@ -174,9 +174,9 @@ def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
             )
             words += f", in use {share_words(share)}"
         lines.append(_text(x, y, words, anchor="start"))
-    if len(order) > LIMITS.resources:
-        more = f"… and {len(order) - LIMITS.resources} more"
-        lines.append(_text(x, 14.0 + 16 * LIMITS.resources, more, anchor="start"))
+    if len(order) > LIMITS.listed_resources:
+        more = f"… and {len(order) - LIMITS.listed_resources} more"
+        lines.append(_text(x, 14.0 + 16 * LIMITS.listed_resources, more, anchor="start"))
     return lines
 
 
