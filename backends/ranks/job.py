@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -155,17 +155,6 @@ def _time(fields: Fields, key: str, where: str) -> float:
     if not (math.isfinite(value) and value >= 0):
         raise BadFile(f"{key!r} is not a time", where=where)
     return value
-
-
-def recorded(
-    on: str, collective: str, rows: Sequence[tuple[int, str, Mapping[int, CallRecord]]]
-) -> Recording:
-    """Build a recording from the ranks' reports: (bytes, type, watches by rank) of each call."""
-    calls = (
-        Call(size, dtype, tuple(watches[rank] for rank in sorted(watches)))
-        for size, dtype, watches in rows
-    )
-    return Recording(on, collective, tuple(calls))
 
 
 Clock = Callable[[], float]

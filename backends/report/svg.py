@@ -273,16 +273,12 @@ def schedule_chart(run: Timeline) -> SvgPart:
             bars.append((float(run.start_us[passage]), float(run.held_until_us[at]), colour, words))
         if len(owner) > LIMITS.gantt_bars:
             bars = joined(bars, run.time_us)
-        rows.append(GanttRow(_short(resource_name(s.topology, row)), bars))
+        name = resource_name(s.topology, row)
+        inside = name.partition("(")[2].rstrip(")")  # of ``link 3 (gpu0 -> gpu1)``
+        rows.append(GanttRow(inside or name.removeprefix("resource "), bars))
     hidden = len(used) - len(rows)
     more = f"… and {count(hidden, 'row')} less busy" if hidden > 0 else ""
     return gantt_piece(rows, run.time_us, more)
-
-
-def _short(name: str) -> str:
-    """Return ``link 3 (gpu0 -> gpu1)`` as ``gpu0 -> gpu1``."""
-    inside = name.partition("(")[2].rstrip(")")
-    return inside or name.removeprefix("resource ")
 
 
 def program_chart(run: ProgramTimeline) -> SvgPart:

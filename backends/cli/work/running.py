@@ -22,7 +22,7 @@ from ...formats.p2p.data import type_named
 from ...formats.p2p.format import GOOD
 from ...formats.p2p.judge import for_threads
 from ...ranks import joined, launcher
-from ...ranks.job import Case, EmittedFile, dumps, recorded, whole_job
+from ...ranks.job import Call, Case, EmittedFile, Recording, dumps, whole_job
 from ...ranks.joined import attend_joined
 from ...ranks.nccl import run_on_gpus
 from ...ranks.threads import run_threads
@@ -179,8 +179,8 @@ def _told(
     good = all(check.ok for check in checks)
     name = plan.collective.name or str(plan.collective.kind)
     if args.trace is not None:
-        calls = list(_calls(plan, job, reports))
-        write_text(args.trace, dumps(recorded(args.on, name, calls)), force=args.force)
+        calls = tuple(_calls(plan, job, reports))
+        write_text(args.trace, dumps(Recording(args.on, name, calls)), force=args.force)
         told = f"{count(len(calls), 'call')} of {job.ranks} ranks"
         console.say("Recorded", f"{args.trace}: {told}")
     times = shown(
@@ -225,16 +225,15 @@ def _check_trace(args: RunFlags) -> None:
     check_file(args.trace, force=args.force)
 
 
-def _calls(
-    plan: RunPlan, job: RankJob, reports: dict[int, RankReport]
-) -> Iterator[tuple[int, str, dict[int, Any]]]:
-    """Yield bytes, type and rounds by rank of the calls that all ranks watched."""
+def _calls(plan: RunPlan, job: RankJob, reports: dict[int, RankReport]) -> Iterator[Call]:
+    """Yield the calls that all ranks watched."""
     for i, case in enumerate(job.cases):
         done = {rank: one.done[i] for rank, one in reports.items()}
         watches = {rank: x.watch for rank, x in done.items() if x and x.watch}
         if case.watch and len(watches) == job.ranks:
             size = case.length * case.exam(plan.collective).dtype.itemsize
-            yield size * plan.collective.message_chunks, case.dtype, watches
+            size *= plan.collective.message_chunks
+            yield Call(size, case.dtype, tuple(watches[rank] for rank in sorted(watches)))
 
 
 def _compared(found: Sequence[launcher.CaseResult]) -> Check:

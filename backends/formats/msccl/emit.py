@@ -281,14 +281,6 @@ def _nops(number: int, waits: list[tuple[int, int]]) -> Iterator[str]:
         )
 
 
-def _middle(instr: Instr) -> str:
-    """Return the part of an instruction's text that does not depend on its place."""
-    return (
-        f'type="{instr.op.value}" srcbuf="{instr.src.buffer.value}" srcoff="{instr.src.offset}" '
-        f'dstbuf="{instr.dst.buffer.value}" dstoff="{instr.dst.offset}" cnt="{instr.count}"'
-    )
-
-
 def _step_numbers(block: Block) -> list[int]:
     """Return the number of each instruction: nops before it count, as the runtimes count them."""
     numbers, step = [], 0
@@ -366,7 +358,12 @@ def _check_rank(
         for instr in block.code:
             if id(instr) not in texts:
                 _check_instr(target, where, instr)
-                texts[id(instr)] = instr, _middle(instr)
+                src, dst = instr.src, instr.dst
+                texts[id(instr)] = (  # with the part of its text that does not depend on its place
+                    instr,
+                    f'type="{instr.op.value}" srcbuf="{src.buffer.value}" srcoff="{src.offset}" '
+                    f'dstbuf="{dst.buffer.value}" dstoff="{dst.offset}" cnt="{instr.count}"',
+                )
     if not target.send_publishes and program.protocol is not Protocol.SIMPLE:
         _refuse_late_sends(program, target, where, code)
 
