@@ -87,7 +87,6 @@ class TextLimits:
     order_names: int = 40  # classes, and operations of an order
     compared_rows: int = 200_000  # transfers or moves; of more, only counts and loads
     timeline_cells: int = 64  # of a row, each of the same duration
-    column_letters: int = 14  # that a column of words keeps
     diff_letters: int = 30  # of a column's name; longer ones are called A and B
     diff_rows: int = 20  # of a sheet; the others are counted
     chain_transfers: int = 40  # of longer chains, the first and the last ones
@@ -98,7 +97,6 @@ class TextLimits:
     folder_files: int = 200
     folder_bytes: int = 4 << 20  # of a file that is read for its line
     folder_letters: int = 100  # of what a file is
-    heartbeat_seconds: float = 20.0  # least, between lines on long work where no live line is shown
 
 
 TEXT = TextLimits()

@@ -24,10 +24,19 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spans import printable
 
-from ...report.sizes import TEXT
-
 SCHEMA = 1
 """Version of the objects that ``--json`` prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """Limits of what is printed while a verb works, and of columns."""
+
+    column_letters: int = 14  # that a column of words keeps
+    heartbeat_seconds: float = 20.0  # least, between lines on long work without a live line
+
+
+OUTPUT = OutputLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +224,7 @@ def _table(block: Sequence[str], columns: Sequence[tuple[int, int]], width: int)
     wide = [max(len(row[i]) for row in rows) for i in range(len(columns))]
     words = [not all(_NUMBER.match(row[i]) for row in rows[1:]) for i in range(len(columns))]
     least = [
-        max(TEXT.column_letters, *(len(word) for row in rows for word in row[i].split() or [""]))
+        max(OUTPUT.column_letters, *(len(word) for row in rows for word in row[i].split() or [""]))
         if words[i]
         else wide[i]
         for i in range(len(columns))

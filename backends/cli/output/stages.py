@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 from weft.dsl.base.spans import printable
 
-from ...report.sizes import TEXT
-from .console import Console, live
+from .console import OUTPUT, Console, live
 from .progress import live_line
 
 
@@ -29,7 +28,7 @@ class StageProgress:
         """
         if _uncounted(name) != _uncounted(self._stage):
             self._console.detail(f"  {self._seconds:6.1f}s  {name}")
-        elif not live() and time.monotonic() - self._told >= TEXT.heartbeat_seconds:
+        elif not live() and time.monotonic() - self._told >= OUTPUT.heartbeat_seconds:
             self._told = time.monotonic()
             self._console.say("", f"{self._seconds:.0f}s  {name}")
         self._stage = name
