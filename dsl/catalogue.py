@@ -53,7 +53,8 @@ def topology(text: str | os.PathLike[str]) -> Topology:
     standard input. ``dead=0-1`` is accepted by all of them:
     the cables between two nodes are broken, in both directions (see :mod:`.failures` for other
     failures). So are ``without=mlx5_4``: NICs that are left out, ``family=h100``: whose numbers
-    the times of programs are made of, and ``capable=rail0:multicast+reduces``: what a switch does.
+    the times of programs are made of, and ``capable=rail0:multicast+reduces``: the
+    capabilities of a switch.
 
     Raises:
         UnknownName: no such machine or option. UserError: an invalid value.
@@ -135,7 +136,7 @@ def with_options(text: str, options: str) -> str:
 def with_capable(machine: str, asked: Sequence[str]) -> str:
     """Return the text of a machine with the option ``capable=`` of ``rail0=multicast+reduces``.
 
-    What the text says itself stands before, so that the later one holds for a switch of both.
+    Entries of the text itself stand before, so that the later one holds for a switch of both.
 
     Raises:
         UserError: a text without a switch or without words.
@@ -205,7 +206,7 @@ def _no_file(name: str) -> BadFile:
             return BadFile("no such file" if plain else "a + without a host", where=plain or name)
         if is_there and star and not re.fullmatch(r"\d{1,5}", number):
             hint = f"{plain}*2 is two such hosts, and 99999 are the most"
-            return BadFile(f"{number!r} is no number of hosts", where=name, hint=hint)
+            return BadFile(f"expected a number of hosts, got {number!r}", where=name, hint=hint)
     return BadFile("no such file", where=name)
 
 
@@ -251,7 +252,7 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
     parts = []
     for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):
         if not count:
-            raise UserError(f"{term}*0 is no host", where=text, hint="leave it out")
+            raise UserError(f"expected a host, got {term}*0", where=text, hint="leave it out")
         own = parse_spec(term) if term.partition(":")[0] in _known() else _file_spec(term)[1]
         if own.has("nodes"):
             raise UserError(f"{term}: nodes= is written *N here", where=own.keys["nodes"])

@@ -25,8 +25,8 @@ class Accesses:
     """Columns, sorted by place and then by time; in one operation reads come before the write.
 
     Attributes:
-        operation, place: what touches what.
-        writes: whether it writes. A ``re`` also reads what it writes (``adds``).
+        operation, place: the operation, and the place that it touches.
+        writes: True if it writes. A ``re`` also reads the place that it writes (``adds``).
         previous: position of the last write of the place before this access, or -1.
     """
 
@@ -108,7 +108,7 @@ def place_name(buffers: CallerBuffers, in_place: bool, place: int) -> str:
 
 
 def in_scratch(place: Ints) -> Bools:
-    """Test whether places are scratch chunks."""
+    """Test if places are scratch chunks."""
     return np.asarray((place & ((1 << RANK_BITS) - 1)) >= 3 * _FAR)
 
 

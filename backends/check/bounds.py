@@ -45,7 +45,7 @@ def buffers_of_program(program: Program) -> CallerBuffers:
 
 
 def bounds(code: Code, buffers: CallerBuffers) -> list[Finding]:
-    """Accesses outside what is declared or what is there."""
+    """Accesses outside the declared or the existing chunks."""
     rank = code.block_rank[code.block]
     found: list[Finding] = []
     for transfer, buffer, offset, checked in _accesses(code):

@@ -44,7 +44,7 @@ def without_notes(report: CheckReport) -> tuple[Finding, ...]:
 
 
 def report_program(program: Program, target: str | None = None) -> CheckReport:
-    """Everything wrong with a program, or its proof; with a target, also what its limits forbid.
+    """All faults of a program, or its proof; with a target, also violations of its limits.
 
     Raises:
         UnknownName: unknown target.
@@ -56,8 +56,8 @@ def report_program(program: Program, target: str | None = None) -> CheckReport:
     pieces, rest = divmod(program.message_chunks, collective.message_chunks)
     if rest or program.message_chunks < 1:
         text = (
-            f"{program.message_chunks} chunks are no multiple of the collective's "
-            f"{collective.message_chunks}"
+            f"expected a multiple of the collective's {collective.message_chunks} chunks, "
+            f"got {program.message_chunks}"
         )
         return CheckReport((Finding("structure", Severity.ERROR, text),), ())
     code = program

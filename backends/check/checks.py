@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of a judgement: its name, whether it holds, and what was found.
+    """One line of a judgement: its name, its verdict, and the findings.
 
     ``severity``: of a finding that fails nothing, such as ``warning``; '' for other checks.
     """

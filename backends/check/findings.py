@@ -43,10 +43,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding: which check, how bad, what, and at which rank, thread block and step.
+    """One finding: check, severity, message, and place: rank, thread block and step.
 
-    ``kind`` names the mistake in the table of consequences, ``fate`` is what each runtime makes
-    of it (empty where the finding is not about a runtime).
+    ``kind`` names the mistake in the table of consequences, ``fate`` is each runtime's
+    behaviour (empty where the finding is not about a runtime).
     """
 
     check: str
@@ -70,7 +70,7 @@ class Finding:
 
     @property
     def told(self) -> str:
-        """The message, and what the runtimes do."""
+        """The message, and the behaviour of the runtimes."""
         return f"{self.message} [{self.fate}]" if self.fate else self.message
 
 

@@ -45,7 +45,7 @@ class Graph:
     """Operations and edges.
 
     Attributes:
-        code, operations: what was expanded, and the operations; those of a block are contiguous.
+        code, operations: the source, and its operations; those of a block are contiguous.
         merge: chunks of an operation at most.
         source, target, kind: of each edge.
         unmet: shape (·, 2), (operation, index into ``code.wait_*``) of waits nothing satisfies.
@@ -205,7 +205,7 @@ def _acyclic(graph: Graph) -> bool:
 
 
 def waits(code: Code, graph: Graph) -> list[Finding]:
-    """Dependences on what is never published; deadlock at the latest in the last iteration."""
+    """Dependences on steps that are never published; a deadlock in the last iteration or before."""
     if not len(graph.unmet):
         return []
     transfer = graph.transfer[graph.unmet[:, 0]]
@@ -246,7 +246,7 @@ class Hang:
 
 
 def hang(code: Code, plain: Graph) -> Hang | None:
-    """Test whether and at which sizes a program hangs whose waits are all met; None if at none.
+    """Find the sizes at which a program hangs whose waits are all met; None: at none.
 
     ``plain`` is its graph of single chunks. Two facts make the answer exact for every size. A
     dependence is met in its own iteration, and messages and credits never go back to an earlier
@@ -271,7 +271,7 @@ def hang(code: Code, plain: Graph) -> Hang | None:
 
 
 def _tell(graph: Graph, cycle: list[int]) -> str:
-    """Return the cycle in words: each operation that waits for another block, and for what."""
+    """Return the cycle in words: each operation that waits for another block, and its wait."""
     kinds = _kinds(graph, cycle)
     parts = []
     for i, kind in enumerate(kinds):

@@ -44,7 +44,7 @@ class Claim:
     Attributes:
         placements: as ``in_place`` values; the result is that of one of ``collectives`` (of a
             broadcast with any root); no collective: the result is not judged.
-        hangs: what a deadlock from some size on means; see :func:`~.checker._hang_of_xml`.
+        hangs: findings of a deadlock from some size on; see :func:`~.checker._hang_of_xml`.
         weak_flags: prove it for RCCL's weaker flags as well.
     """
 
@@ -191,7 +191,7 @@ def structure(code: Code) -> list[Finding]:
         (RECEIVES, code.block_recv, "receives"),
     ):
         alone = np.flatnonzero(does[code.op] & (peer[block] < 0))
-        text = f"{word}, but its block has no such peer"
+        text = f"{word}: expected a {word[:-1]} peer of its thread block, got none"
         found += at_transfers("structure", code, alone, text, kind="refused")
     return found
 
@@ -268,7 +268,7 @@ def _finding(links: Ints, c: int, text: str, kind: str) -> Finding:
     return Finding("connections", Severity.ERROR, text, int(links[c, 0]), kind=kind)
 
 
-# Result of a program, as sets of contributions, against what its collective wants.
+# Result of a program, as sets of contributions, against that of its collective.
 #
 # Races and deadlocks are excluded before, so every read sees one certain write and every value is a
 # sum of contributions that does not depend on any order. The data flow is followed in as many array
@@ -337,7 +337,7 @@ def meaning(
     *,
     in_place: bool,
 ) -> list[Finding]:
-    """Output chunks that do not hold what the collective wants; input that is overwritten."""
+    """Output chunks without the values of the collective; input that is overwritten."""
     wanted = wanted_of(collective)
     data = flow(graph, touched)
     at_first = places(buffers, in_place, wanted.pre_rank, 0, wanted.pre_offset)
@@ -358,7 +358,7 @@ def meaning(
 
 
 def _final(data: ValueFlow, values: Values, before: Values, target: Ints) -> Values:
-    """Return the value of places at the end: the last write, or what was there before."""
+    """Return the value of places at the end: the last write, or the value before the run."""
     at = np.searchsorted(data.last_place, target)
     at = np.minimum(at, max(len(data.last_place) - 1, 0))
     written = np.zeros(len(target), bool)
@@ -371,7 +371,7 @@ def _final(data: ValueFlow, values: Values, before: Values, target: Ints) -> Val
 def _overwritten(
     data: ValueFlow, values: Values, wanted: WantedValues, at_first: Ints, tell: _Teller
 ) -> list[Finding]:
-    """Out of place the send buffer is const: it must hold at the end what it held before."""
+    """Out of place the send buffer is const: it must be unchanged at the end."""
     inputs = tell.inputs(data.last_place)
     place, last = data.last_place[inputs], data.last[inputs]
     bad = np.flatnonzero(~values.take(last).same(wanted.before.at(at_first, place)))
@@ -384,7 +384,7 @@ def _overwritten(
 
 
 class _Teller:
-    """Says in words what a chunk holds."""
+    """Describes the values of a chunk in words."""
 
     def __init__(
         self,

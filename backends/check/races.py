@@ -26,7 +26,7 @@ class RaceQuestion:
     """Kind of unordered pairs to look for, and the words of their findings.
 
     Attributes:
-        severity: of the findings; ``kind``: what they are called in the table of consequences.
+        severity: of the findings; ``kind``: their name in the table of consequences.
         words: between the chunk and the other operation.
         visibility: only reads of what another block wrote into the user's buffers matter.
         most: findings that are listed one by one.
@@ -168,7 +168,7 @@ def clocks(graph: Graph, edges: EdgeLevels, first_block: int, blocks: int) -> In
 
 
 def ordered_locally(graph: Graph, first: Ints, second: Ints) -> Bools:
-    """Test whether its rank's own waits put ``first`` before ``second``; both on one rank.
+    """Test if its rank's own waits put ``first`` before ``second``; both on one rank.
 
     Nearly every pair of conflicting accesses is ordered by the flags of its own rank, and that is
     cheap to prove, by the clocks of what waits. The pass ``sync`` queries the same clocks; they

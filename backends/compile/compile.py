@@ -53,10 +53,10 @@ class CompileOptions:
     """Options of the compiler.
 
     ``target`` and ``protocol`` may be given by name (``"rccl"``, ``"LL"``).
-    ``instances``: copies side by side; None: what the algorithm requests, or one; ``"auto"``: the
+    ``instances``: copies side by side; None: as the algorithm requests, or one; ``"auto"``: the
     fastest by simulation, which only the front end can choose.
     ``replication``: of which chunks. ``pairing``: which ends share thread blocks. ``protocol``:
-    None: what the algorithm requests, or Simple. ``lanes``: channels per connection (0: as fusion
+    None: as the algorithm requests, or Simple. ``lanes``: channels per connection (0: as fusion
     needs); ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe).
     ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
@@ -106,7 +106,7 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
 
     Raises:
         UserError: something the target, or the form, cannot express, in words.
-        CheckFailed: the schedule is wrong (a rank sends what it does not hold).
+        CheckFailed: the schedule is wrong (a rank sends a chunk that it does not hold).
     """
     refuse_casts(schedule, "a program cannot express what switches sum or copy")
     o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)
@@ -224,7 +224,7 @@ def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _PassOrder:
-    """The passes from the flow on: those that the options name, else what the options say."""
+    """The passes from the flow on: those that the options name, else those that they imply."""
 
     before: list[Pass]
     channels: Channels
@@ -265,7 +265,7 @@ _P = TypeVar("_P")
 
 
 def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOptions:
-    """Return the options with what their user left to the input."""
+    """Return the options, completed from the input where the user left them out."""
     if o.instances == AUTO:
         raise UserError("instances='auto' is not chosen here", hint="name a number")
     return replace(

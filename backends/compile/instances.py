@@ -176,7 +176,7 @@ def clock_for(
     sizes: SizeRange | None,
     model: ModelChoice = USUAL_CHOICE,
 ) -> ProgramTimer | str:
-    """Return the clock for what is compiled; without a clock, the missing part in words."""
+    """Return the clock for the source; without a clock, the missing part in words."""
     schedule, topology = source.schedule, source.topology
     if isinstance(source.noun, Program):
         sizes = sizes or source.sizes or USUAL_SIZES
@@ -204,7 +204,7 @@ def timing_of(
 ) -> ProgramTiming | None:
     """Return the time of a program; if far above the schedule's, also try more instances.
 
-    ``tried``: what was tried already.
+    ``tried``: the former trials.
     """
     tell("simulate")
     taken = clock.program_us(program)
@@ -277,7 +277,7 @@ def quickest(tried: dict[int, float]) -> int:
     return min(tried, key=lambda n: (tried[n], n))
 
 
-# --- programs that came in, beside what they become -----------------------------------------------
+# --- given programs beside their compiled ones ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

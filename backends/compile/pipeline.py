@@ -112,7 +112,7 @@ class Journal:
     plugins: dict[str, Plugin] = field(default_factory=dict)
 
     def run(self, one: Pass, noun: Any) -> Any:
-        """Apply a pass, and remember what it made."""
+        """Apply a pass, and remember its result."""
         if self.tell:
             self.tell(one.name)
         kind = _NOUNS.get(form(one)[1], Program)
@@ -121,7 +121,7 @@ class Journal:
         return made
 
     def add(self, name: str, noun: Noun, plugin: Plugin | None = None) -> None:
-        """Remember what a pass made; ``plugin``: its origin if it is another package's."""
+        """Remember the result of a pass; ``plugin``: its origin if it is another package's."""
         if self.verify or self.observe:
             self.entries.append((name, noun))
         if plugin is not None:
@@ -132,7 +132,7 @@ class Journal:
         return replace(self, entries=[*self.entries])
 
     def close(self, protocol: Protocol) -> None:
-        """Prove and show all entries; of a large program only what the last pass made of it.
+        """Prove and show all entries; of a large program only the result of the last pass.
 
         Raises:
             CheckFailed: a pass produced a wrong program; names the pass.
@@ -152,7 +152,7 @@ class Journal:
             before = noun
 
     def _prove(self, program: Program, name: str) -> None:
-        """Judge what a pass made; says which one, if it is wrong."""
+        """Judge the result of a pass; an error names the pass."""
         if self.verify is None:
             return
         if self.tell:

@@ -53,7 +53,7 @@ from .source import (
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """An artefact and what was written into it, both judged; its simulated time, where known.
+    """An artefact and the program written into it, both judged; its simulated time, where known.
 
     ``recompiled``: of a program from elsewhere, what came in beside what it was made.
     """
@@ -316,7 +316,7 @@ def _program(
 
 
 def _backend(to: str, source: CompileSource) -> Emitter:
-    """A format by name, for the machine of what is compiled where that makes a difference."""
+    """A format by name, for the machine of the source where that makes a difference."""
     backend: Any = BACKENDS.make(to, "to")
     made: Emitter = backend.on(source.topology) if source.topology is not None else backend
     return made

@@ -54,7 +54,7 @@ def shape(program: Program) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ProvedArtefact:
-    """An artefact, proved: its text, what was written (a program or a script), words about it.
+    """An artefact, proved: its text, the program or script in it, words about it.
 
     ``lowered``: its size. ``checked``: what was judged, and ``check`` the entry of ``checks``.
     ``told``: more lines for people, each with its label.

@@ -105,7 +105,7 @@ def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Conver
         if to == BY_OFFSETS:
             return f"the program is what is done to each of the schedule's {slices} segments"
         return (
-            f"{to} has no loop: the schedule's {slices} segments are run as one; "
+            f"{to} cannot loop: the schedule's {slices} segments are run as one; "
             f"--segments N cuts every chunk into N pieces"
         )
 
@@ -129,7 +129,7 @@ def _looped(program: Program, target: str, slices: int, size: int | None) -> str
     return f"{text}, coarser than those segments" if turns < slices else text
 
 
-# --- what is compiled -----------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 Noun = Schedule | Algorithm | Program
 """Nouns that can be compiled."""
@@ -156,7 +156,7 @@ class Emitter(Protocol):
         ...
 
     def files(self, text: str, where: str, prefix: str = "") -> dict[str, bytes]:
-        """Return the files in an artefact, by what follows their prefix; none if it is one."""
+        """Return the files in an artefact, named without their prefix; none if it is one."""
         ...
 
 
@@ -165,9 +165,9 @@ class CompileSource:
     """Something to compile, found good: its passes, collective, and the sizes and machine it is
     for, where they are known.
 
-    ``schedule``: what was given, where it is one.
-    ``remarks``: what became of a schedule that the format cannot express as it is.
-    ``noun``: what is compiled, for formats without thread blocks.
+    ``schedule``: the given one, where it is one.
+    ``remarks``: changes of a schedule that the format cannot express as it is.
+    ``noun``: the noun to compile, for formats without thread blocks.
     """
 
     compile: Callable[[CompileOptions], Program]
@@ -253,7 +253,8 @@ def refuse_lowering(options: CompileOptions) -> None:
             )
     if options.protocol not in (None, WireProtocol.SIMPLE):
         raise UserError(
-            f"{options.protocol} has no load-reduce: flags of packets cannot be summed",
+            f"expected protocol Simple, got {options.protocol}: a load-reduce would sum "
+            "the flags of packets",
             hint="--protocol Simple",
         )
 

@@ -63,7 +63,7 @@ class RuntimeRow:
 
     @property
     def words(self) -> str:
-        """Why it is the one, or what is in the way."""
+        """Reason why it is the one, or the obstacle."""
         why_not = self.why_not if self.built is False else ""
         if self.chosen:
             return f"these settings are for it{f', but: {why_not}' if why_not else ''}"
@@ -82,9 +82,9 @@ class Guide:
         folder: the path under which all hosts see it.
         settings: of the chosen runtime; None: no runtime loads its files.
         variables: for every rank, the runtime's library included.
-        launch: the text for each launcher. ``tests``: commands by what they are for.
-        proof: what is printed where a file is used. ``files``: to write, by name.
-        notes: what to know.
+        launch: the text for each launcher. ``tests``: commands by their purpose.
+        proof: lines that are printed where a file is used. ``files``: to write, by name.
+        notes: limits and advice.
     """
 
     library: Library
@@ -283,7 +283,7 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
         found.append(f"source {folder}/env.sh once: it makes {HERE}, which MSCCL_CONFIG names")
     if loader.name == "mscclpp":
         found.append(
-            f"-o FOLDER writes {PLANS}; nccl-tests, which is no Python program, cannot register "
+            f"-o FOLDER writes {PLANS}; nccl-tests, not being a Python program, cannot register "
             "plans: time your own program"
         )
         found.append(

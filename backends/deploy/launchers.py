@@ -1,6 +1,6 @@
 """Lines that start a program with variables on all hosts: mpirun, srun, torchrun, MPIJob.
 
-Whatever comes from a file or a flag is one quoted word in them.
+Text from a file or a flag is one quoted word in them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LaunchJob:
     Attributes:
         variables: for the environment of every process.
         command: the program and its arguments.
-        folder: what the hosts must see at one path.
+        folder: the one that the hosts must see at one path.
         amd: the GPUs are AMD's.
     """
 

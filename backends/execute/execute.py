@@ -112,7 +112,7 @@ def _compare(
     values: list[Data],
     compiled: bool,
 ) -> str | None:
-    """Replay an order on the data of each type; what is wrong with the result, or None."""
+    """Replay an order on the data of each type; return the fault of the result, or None."""
     for memory, value in zip(memories, values, strict=True):
         memory.reset()
         memory.replay(run.order, compiled=compiled)
@@ -154,8 +154,8 @@ def run_program(
     pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
     if rest or not pieces:
         raise UserError(
-            f"{program.message_chunks} chunks are no multiple of the collective's "
-            f"{program.collective.message_chunks}",
+            f"expected a multiple of the collective's {program.collective.message_chunks} chunks, "
+            f"got {program.message_chunks}",
             where=program.name,
         )
     return run_all(
@@ -435,7 +435,7 @@ class Traces:
         self._seen: set[bytes] = set()
 
     def fresh(self, order: Ints) -> bool:
-        """Test whether an order is of a trace that was not met before."""
+        """Test if an order is of a trace that was not met before."""
         if not self._known:
             return True
         self._when[order] = np.arange(len(order))

@@ -209,7 +209,7 @@ def replay(
     more_end: Array,
     more_offset: Array,
 ) -> None:
-    """Do what operations do, in an order.
+    """Execute operations in an order.
 
     ``value``: room for what one operation moves. Then columns of operations. ``columns``,
     ``widths``: where its elements begin in a row, and how many there are. ``src``, ``dst``: the

@@ -78,7 +78,7 @@ def layout(
 
 @dataclass(frozen=True)
 class Data:
-    """One experiment's values: memory before, and what must be in some rows after.
+    """One experiment's values: memory before, and the values of some rows after.
 
     Attributes:
         before: shape (rows, elements); everything but inputs is poison.
@@ -131,7 +131,7 @@ def data(
 
 
 def poison(dtype: np.dtype[Any]) -> int:
-    """Return what fills memory of integers before a run: no input has it."""
+    """Return the filler of memory of integers before a run: it is not an input."""
     return int(np.iinfo(dtype).max) - (0x5EAD if dtype.itemsize > 1 else 0x2D)
 
 
@@ -165,7 +165,7 @@ def unfit(code: Code, place: BufferLayout) -> str | None:
     lonely = SENDS[code.op] & (code.block_send[block] < 0)
     lonely |= RECEIVES[code.op] & (code.block_recv[block] < 0)
     if lonely.any():
-        return f"{code.describe(int(np.argmax(lonely)))} has no peer"
+        return f"{code.describe(int(np.argmax(lonely)))} lacks a peer"
     for peer, name in ((code.block_send, "sends to"), (code.block_recv, "receives from")):
         ends = np.stack([code.block_rank, peer, code.block_channel])[:, peer >= 0]
         if np.unique(ends, axis=1).shape[1] < ends.shape[1]:

@@ -98,7 +98,7 @@ class FittedNumber:
 
     @property
     def at_end(self) -> bool:
-        """True if the value is an end of what a fit may choose: the times would need more."""
+        """True if the value is an end of the range of a fit: the times would need more."""
         ends = (self.default / FIT.range, min(self.default * FIT.range, _most(self.key)))
         return any(math.isclose(self.value, end, rel_tol=0.01) for end in ends)
 
@@ -114,7 +114,7 @@ class UntoldNumber:
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """A measured time beside the predicted ones, with defaults and with what was fitted.
+    """A measured time beside the predicted ones, with defaults and with fitted numbers.
 
     ``apart``: why it takes no part in the fit; empty if it does.
     """
@@ -143,7 +143,7 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A machine with fitted numbers, what was fitted, what was not, and what is left over."""
+    """A machine with fitted numbers, the lists of fitted and unfitted ones, and the residuals."""
 
     topology: Topology
     told: tuple[FittedNumber, ...]
@@ -162,7 +162,7 @@ class Calibration:
         return ". ".join(filter(None, (self._farther_words(), self._missed_words())))
 
     def _farther_words(self) -> str:
-        """Return why the defaults are to be kept; empty if what was fitted is nearer the times."""
+        """Return the reason to keep the defaults; empty if fitted numbers are nearer the times."""
         before, after = self.error(fitted=False), self.error(fitted=True)
         if after <= before:
             return ""
@@ -203,7 +203,7 @@ def calibrate(
     source: str,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Calibration:
-    """Fit what can be determined to the times of NCCL's or RCCL's kernels on a machine.
+    """Fit the numbers that the times of NCCL's or RCCL's kernels on a machine determine.
 
     ``tell`` gets the current step of the work, in words.
 
@@ -261,7 +261,7 @@ def _with(topology: Topology, numbers: Sequence[TimingNumber]) -> Topology:
 def _predicted(
     topology: Topology, times: Sequence[MeasuredTime], runtime: str
 ) -> list[tuple[float, str, str]]:
-    """Return µs, what runs, and why it cannot be fitted, for each time; the same run only once."""
+    """Return µs, program, and obstacle to a fit, for each time; the same run only once."""
     predictor = _Predictor(topology, runtime)
     known: dict[tuple[object, ...], tuple[float, str, str]] = {}
     found = []
@@ -285,7 +285,7 @@ class _Predictor:
     )
 
     def of(self, one: MeasuredTime) -> tuple[float, str, str]:
-        """Return µs, what runs, and why it cannot be fitted."""
+        """Return µs, program, and obstacle to a fit."""
         if one.program is not None:
             clock = self.clocks.get(id(one.program))
             if clock is None:
@@ -319,7 +319,7 @@ def _thinned(times: Sequence[MeasuredTime]) -> list[MeasuredTime]:
 
 
 def _defaults(topology: Topology, runtime: str, times: Sequence[MeasuredTime]) -> dict[str, float]:
-    """Return the numbers that may be fitted, in their order, with what the model takes now."""
+    """Return the numbers that may be fitted, in their order, with their present values."""
     numbers = {x.key: x for x in calibrated_model(topology, runtime).numbers}
     found = {}
     for key, number in numbers.items():

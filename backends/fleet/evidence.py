@@ -1,4 +1,4 @@
-"""Did our files run: what the log of a run says, and what its times say beside two predictions."""
+"""Evidence that our files ran: the log of a run, and its times beside two predictions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SizePrediction:
 
 @dataclass(frozen=True, slots=True)
 class SizeVerdict:
-    """A measured time, what is predicted, what ran, and why that is believed."""
+    """A measured time, the predicted one, the program that ran, and the evidence."""
 
     bytes: int
     in_place: bool
@@ -65,7 +65,7 @@ class SizeVerdict:
 
     @property
     def error(self) -> float | None:
-        """Return predicted ÷ measured - 1, of what ran; None where that is not known."""
+        """Return predicted ÷ measured - 1 of the program that ran; None where it is not known."""
         told = self.predicted.file_us if self.ran in FILES else None
         told = self.predicted.own_us if self.ran in OWNS else told
         return None if told is None else told / self.us - 1
@@ -76,7 +76,7 @@ Predict = Callable[[int, bool], SizePrediction]
 
 
 def verdicts(run: NcclTestsRun, log: NcclLog, ours: bool, predict: Predict) -> list[SizeVerdict]:
-    """Return what ran at every size and placement of a run.
+    """Return the program that ran at every size and placement of a run.
 
     ``log``: of this run; ``ours``: it, or another log of the same settings, says that files of the
     library were read.

@@ -61,7 +61,7 @@ class Predictions:
             return None
 
     def of(self, run: NcclTestsRun, settings: NcclSettings = ANY) -> Predict:
-        """Return the predictions for a run's sizes; ``settings``: what NCCL may take."""
+        """Return the predictions for a run's sizes; ``settings``: those that NCCL may take."""
         kind, t = run.kind, self._topology
         own: tuple[TimedOption, ...] = ()
         if kind is not None and t is not None:

@@ -41,14 +41,14 @@ def tuner_times(text: str, path: str, words: Mapping[str, str]) -> list[TunerTim
     ``words``: algorithm, protocol and channels, where the text lacks them.
 
     Raises:
-        UserError: times that were not measured, or that do not show what ran.
+        UserError: times that were not measured, or that do not name the program.
         BadFile: neither an output of nccl-tests nor of ``weft bench``.
     """
     if looks_like_nccl_tests(text):
         run = read_run(text, path)
         if run.kind is None:
-            named = f"{run.test}_perf is no collective of weft" if run.test else "no test is named"
-            raise UserError(named, where=path)
+            got = f"got {run.test}_perf" if run.test else "got a text that names no test"
+            raise UserError(f"expected a test of a collective of weft, {got}", where=path)
         return list(_of_run(run, run.kind, read_log(text), path, words))
     if looks_like_json(text):
         return list(_of_bench(parse_json(text, path), path, words))
@@ -69,7 +69,7 @@ def _of_run(
 def _setting(
     log: NcclLog, kind: Kind, size: int, ranks: int, words: Mapping[str, str], path: str
 ) -> TunerSetting:
-    """Return what ran at a size: by the words, by its line of the log, or by the environment."""
+    """Return the program of a size: by the words, by its line of the log, or by the environment."""
     told = {
         (x.algorithm, x.protocol): x.channels
         for x in log.choices
@@ -96,7 +96,7 @@ def _channels(text: str, path: str) -> int:
     many = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
     if not 1 <= many <= RCCL.max_channels:
         raise UserError(
-            f"channels={text[:20]!r} is no number from 1 to {RCCL.max_channels}",
+            f"channels: expected 1 to {RCCL.max_channels}, got {text[:20]!r}",
             where=path,
             hint="as NCCL_DEBUG_SUBSYS=TUNING names them: channel{Lo..Hi}={0..15} are 16",
         )

@@ -91,7 +91,7 @@ class ExecutionRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionReport:
-    """Checks and execution of an artefact: what was found, the collective's name, the ranks."""
+    """Checks and execution of an artefact: the findings, the collective's name, the ranks."""
 
     checks: list[Check]
     collective: str
@@ -137,7 +137,7 @@ def executed_if_good(found: Sequence[Finding], execute: Callable[[], Execution])
 
 
 class Format:
-    """A format of artefacts. What a subclass leaves out is refused, naming it and the format."""
+    """A format of artefacts. Verbs that a subclass lacks are refused, naming it and the format."""
 
     __slots__ = ()
 
@@ -149,11 +149,11 @@ class Format:
     """A file of it in an error (default: ``NAME file``)."""
     suffix: ClassVar[str] = ".txt"
     several: ClassVar[bool] = False
-    """An artefact is several files, and ``-o`` names what their names begin with."""
+    """An artefact is several files, and ``-o`` gives the prefix of their names."""
     says_kind: ClassVar[bool] = False
     """Its files are JSON with ``"weft": KIND``."""
     asks_collective: ClassVar[bool] = False
-    """Its files need not say what they achieve: ``-c`` and ``--root`` may."""
+    """Its files need not name their collective: ``-c`` and ``--root`` may."""
     compiled: ClassVar[bool] = False
     """Its files hold a program, which can be compiled."""
     protocols: ClassVar[tuple[str, ...]] = ("Simple", "LL", "LL128")
@@ -165,7 +165,7 @@ class Format:
     peer_access: ClassVar[bool] = False
     """Its artefacts read and write the memory of other GPUs."""
     casts: ClassVar[bool] = False
-    """Its artefacts can express what switches sum and copy."""
+    """Its artefacts can express sums and copies by switches."""
     no_casts: ClassVar[str] = ""
     """Why they cannot, in a clause."""
     interpreted: ClassVar[bool] = True
@@ -185,7 +185,7 @@ class Format:
 
     @classmethod
     def availability(cls) -> str | None:
-        """None if it can be used here, else the reason and what to install; cheap."""
+        """None if it can be used here, else the reason and the installation; cheap."""
         return None
 
     def lacks(self, done: str, where: str = "") -> UserError:
@@ -433,7 +433,7 @@ class ProgramFormat(Format, ABC):
         """
 
     def _program(self, text: str, where: str) -> Program:
-        """Return the program in a file, which must be one whatever package reads it."""
+        """Return the program in a file; the result of another package is checked."""
         from weft.dsl.nouns.program import Program
 
         return expect(Program, self.read(text, where), self, "read")

@@ -24,7 +24,7 @@ Sheets = Mapping[str, Sheet]
 
 
 def xml_text(algo: XmlAlgo) -> str:
-    """Facts, what runtimes would object to, then the code of every thread block."""
+    """Facts, objections of runtimes, then the code of every thread block."""
     low, high = algo.min_bytes, algo.max_bytes
     head = facts(
         [
@@ -102,7 +102,7 @@ def algorithm_text(algorithm: Algorithm) -> str:
 
 
 def move_text(chunk: int, src: int, source: int, dst: int, target: int, operand: int) -> str:
-    """One move: ranks with the slices of their buffers, what is added, and the chunk."""
+    """One move: ranks with the slices of their buffers, the summand, and the chunk."""
     ends = [
         f"{rank:3} {_slice(slice_of(slot)):<7}" for rank, slot in ((src, source), (dst, target))
     ]
@@ -123,7 +123,7 @@ def _block_head(number: int, channel: int, send: int, recv: int) -> str:
 
 
 def instruction_text(one: XmlTransfer | Instr) -> str:
-    """``rcs  o[3] -> o[3]     x1  after 0.2``: what is done to which chunks, and how many."""
+    """``rcs  o[3] -> o[3]     x1  after 0.2``: operation, chunks, and their number."""
     source = _slice(one.src) if one.op.reads_src else ""
     target = f"-> {_slice(one.dst)}" if one.op.writes_dst else ""
     waits = " ".join(f"{block}.{step}" for block, step in one.waits)

@@ -1,4 +1,4 @@
-"""weft's own program file as a format: what the compiler made, for other tools and for later."""
+"""weft's own program file as a format: the compiler's output, for other tools and for later."""
 
 from __future__ import annotations
 

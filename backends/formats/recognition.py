@@ -19,7 +19,7 @@ def is_msccl_xml(text: str, data: object) -> bool:
 
 
 def _says(text: str, noun: str) -> bool:
-    """Test whether a Python text names a noun of weft: in its HEADER, else anywhere.
+    """Test if a Python text names a noun of weft: in its HEADER, else anywhere.
 
     A text that weft may have written is read, and never executed as an algorithm of the user's.
     """
@@ -38,7 +38,7 @@ CHAKRA = re.compile(r"(?P<prefix>.*)\.\d{1,7}\.et", re.DOTALL)
 
 
 def file_set(files: Mapping[str, bytes]) -> str:
-    """Return files, by what follows their common prefix, as one text: JSON with base64."""
+    """Return files, named without their common prefix, as one text: JSON with base64."""
     held = {name: base64.b64encode(data).decode() for name, data in files.items()}
     return json.dumps({"weft": "chakra-et", "schema": SCHEMA, "files": held}) + "\n"
 
@@ -85,7 +85,7 @@ RECOGNIZERS: dict[str, Callable[[str, object], bool]] = {
     "torch-calls": _naming("torch-calls"),
     "mpi": _naming("script"),
 }
-"""Tests of a text and its JSON (None: not JSON), by the format that reads what they accept.
+"""Tests of a text and its JSON (None: not JSON), by the format that reads accepted ones.
 
 Scripts of all runtimes are read alike, so that one format stands for them.
 """

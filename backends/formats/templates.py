@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def said(text: object) -> str:
-    """Return a text as it may stand in a docstring or comment, whatever it contains.
+    """Return a text as it may stand in a docstring or comment.
 
     Characters that are not printed (ends of lines, escapes of terminals) appear by their codes.
     """

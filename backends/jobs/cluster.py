@@ -107,11 +107,11 @@ def _check_workers(client: Any, address: str, code: str) -> None:
         client.wait_for_workers(1, timeout=LIMITS.worker_seconds)
     found: dict[str, Any] = client.run(probe, on_error="return")
     if not found:
-        raise UserError("the cluster has no workers", where=f"--cluster {address}", hint=_HOW)
+        raise UserError("expected workers, got none", where=f"--cluster {address}", hint=_HOW)
     for worker, told in found.items():
         if isinstance(told, BaseException):
             raise UserError(
-                f"the worker {worker} has no weft that can be asked: {told}"[:300],
+                f"weft on the worker {worker} does not answer: {told}"[:300],
                 where=f"--cluster {address}",
                 hint=_INSTALL,
             )

@@ -1,4 +1,4 @@
-"""Values as sets of contributions, exact and in columns, and what a collective wants of them.
+"""Values as sets of contributions, exact and in columns, and those that a collective wants.
 
 A **contribution** is (chunk, rank). Chunks that some output sums belong to one **group**; a value
 is the group's number and one bit per contribution of the group.
@@ -164,7 +164,7 @@ def keys(c: Collective, p: Placement) -> Ints:
 
 
 def members(c: Collective) -> tuple[Ints, Ints, Ints]:
-    """Return the sums in use, ascending, and what they sum: the position of the sum, and a rank."""
+    """Return the sums in use, ascending, and their parts: the position of the sum, and a rank."""
     pairs = distinct_values(np.concatenate([keys(c, c.pre), keys(c, c.post)]))
     which = pairs % len(c.contributions)
     sets = [np.array(sorted(s), np.int64) for s in c.contributions]

@@ -70,7 +70,7 @@ def _kernels() -> list[tuple[str, Any, tuple[Any, ...]]]:
 
 @cache
 def _for_any_processor() -> None:
-    """Compile for the generic processor from now on, and keep what Python calls only.
+    """Compile for the generic processor from now on, and keep only functions that Python calls.
 
     Kernels that only kernels call become a part of their callers' machine code, and get no file.
     """

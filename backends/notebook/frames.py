@@ -102,7 +102,7 @@ def _sizes(of: Library) -> Iterator[dict[str, Any]]:
 
 
 def _frame(rows: Iterable[dict[str, Any]]) -> Any:
-    """Return a table; what is missing is NaN, so that a column of numbers stays one of floats."""
+    """Return a table; missing values are NaN, so that a column of numbers stays one of floats."""
     nan = float("nan")
     return _pandas().DataFrame(
         [{key: nan if value is None else value for key, value in row.items()} for row in rows]

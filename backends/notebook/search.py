@@ -190,7 +190,7 @@ def simulate(
             hint="it takes a schedule, an outcome of weft.synthesize, or a program",
         )
     if isinstance(what, Outcome) and not what.points:
-        raise UserError("the outcome has no schedule", hint="outcome.statements says why")
+        raise UserError("expected schedules, got none", hint="outcome.statements says why")
     size = plain(size)
     many = not isinstance(size, int | float | str) or (
         isinstance(size, str) and (":" in size or ".." in size)

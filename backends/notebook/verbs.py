@@ -32,7 +32,7 @@ from ..cli.output.console import Console, Exit
 from .arguments import Machine, Movement, Size
 
 File: TypeAlias = str | PathLike[str]
-"""A path, or what the command takes in its place (a name of the catalogue)."""
+"""A path, or a name that the command takes in its place (of the catalogue)."""
 
 _UNITS = {"size": "B", "sizes": "B", "solver_memory": "B", "time": "s"}
 """Units of options that are numbers in Python."""
@@ -40,7 +40,7 @@ _UNITS = {"size": "B", "sizes": "B", "solver_memory": "B", "time": "s"}
 
 @dataclass(frozen=True, eq=False)
 class Answer(Mapping[str, Any]):
-    """The answer of a command: a mapping of the keys of ``--json``, and what people read.
+    """The answer of a command: a mapping of the keys of ``--json``, and its text.
 
     Attributes:
         text: what the command prints, or the drawing that it makes.
@@ -114,7 +114,7 @@ def failures(
     synth: bool = False,
     **options: Any,
 ) -> Answer:
-    """Rank the links and NICs of a machine by what a collective loses when one fails.
+    """Rank the links and NICs of a machine by the loss of a collective when one fails.
 
     ``size``: also times at it. ``synth``: schedules for the worst failures.
 
@@ -134,7 +134,7 @@ def explain(
     size: Size | None = None,
     **options: Any,
 ) -> Answer:
-    """Say what limits a schedule; or which rules of a sketch exclude each other, and their costs.
+    """Explain the limits of a schedule, or rules of a sketch that exclude each other, with costs.
 
     Raises:
         UserError: a wrong argument or file. Infeasible: rules exclude each other.
@@ -234,7 +234,7 @@ def show(
 
 @dataclass(frozen=True)
 class _AnswerConsole(Console):
-    """Console that keeps what a command says."""
+    """Console that keeps the output of a command."""
 
     results: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     said: list[tuple[str, str]] = field(default_factory=list)

@@ -19,7 +19,7 @@ from weft.dsl.base.errors import Missing
 
 from ..formats.p2p.data import Exam
 from .job import Case, Done, EmittedFile, RankJob
-from .rank import Trial, attend_groups, serve_all
+from .rank import RankGroup, Trial, attend_groups, serve_all
 
 AXIS = "ranks"
 """Name of the mesh axis."""
@@ -28,7 +28,7 @@ AXIS = "ranks"
 UNSET = "unset JAX_PLATFORMS: the host has as many devices as are needed"
 
 
-class Devices:
+class Devices(RankGroup):
     """The first devices of JAX, as a mesh of one axis.
 
     Raises:

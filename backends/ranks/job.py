@@ -33,7 +33,8 @@ class RankLimits:
 
     report_seconds: float = 1.5  # for the other ranks to report once one has given up or is lost
     terminate_seconds: float = 2.0  # for ranks, and for what started them, to end at SIGTERM
-    kill_seconds: float = 5.0  # for processes that were killed to be gone
+    # For processes that were killed to be gone, and for ranks that left their result to close.
+    kill_seconds: float = 5.0
     failed_seconds: float = 30.0  # that a rank that failed waits to be ended with the others
     nap_seconds: float = 2e-3  # of a rank at most between two looks
     named_ranks: int = 8  # in a message
@@ -50,7 +51,7 @@ KIND = "recording"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its message's bytes, the type of its elements, and what each rank did."""
+    """One call: its message's bytes, the type of its elements, and the actions of each rank."""
 
     bytes: int
     dtype: str
@@ -95,7 +96,7 @@ def dumps(recording: Recording) -> str:
 
 
 def load(data: Any, where: str) -> Recording:
-    """Read what :func:`dumps` writes.
+    """Read the text of :func:`dumps`.
 
     Raises:
         BadFile: not such a file.

@@ -1,4 +1,4 @@
-"""Start ranks as processes, watch them, and end every one, whatever happens.
+"""Start ranks as processes, watch them, and end every one in every case.
 
 A :func:`command` starts them; :func:`run_job` does the calls of a job on them, and
 :func:`require_whole` and :func:`results` judge it; :func:`run_program` runs a module that measures.
@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ class _ProgressMonitor:
         self._give_up: float | None = None
 
     def over(self) -> bool:
-        """Return whether a rank gave up and the others had time to report, or none has moved.
+        """Return True if a rank gave up and the others had time to report, or none has moved.
 
         In the second case ``silent`` is set.
         """
@@ -375,7 +375,7 @@ RANK = "WEFT_RANK"
 """Environment variable with the number of a rank of torch.distributed."""
 
 LACKING = "lacking-{}.json"
-"""File in which a process, by its number, says what it lacks, if anything."""
+"""File in which a process, by its number, names a missing package, if any."""
 
 
 def run_program(
@@ -386,7 +386,7 @@ def run_program(
     seconds: float,
     tell: Callable[[str], None],
 ) -> Any:
-    """Run a module on ranks, with the runtime's name and a folder; return what rank 0 leaves there.
+    """Run a module on ranks, with the runtime's name and a folder; return the result of rank 0.
 
     ``plan`` is what it finds there; ``seconds`` how long it may take, starting not counted.
 
@@ -399,6 +399,7 @@ def run_program(
         (folder / PLAN).write_text(json.dumps(plan), "utf-8")
         limit = seconds + 2 * STARTING
         started = command(on, folder, ranks, limit, program)
+        closing: list[Deadline] = []
         with (
             owning(folder),
             running([started], folder, grace=LIMITS.terminate_seconds) as processes,
@@ -408,7 +409,9 @@ def run_program(
             def heard() -> bool:
                 for line in lines.readlines():
                     tell(line.strip())
-                return False
+                if not closing and (folder / FOUND).exists():
+                    closing.append(Deadline(LIMITS.kill_seconds))
+                return bool(closing) and closing[0].over()
 
             wait(processes, limit, heard)
         for lacking in sorted(folder.glob(LACKING.format("*"))):
@@ -425,8 +428,9 @@ def run_program(
         return json.loads((folder / FOUND).read_text("utf-8"))
 
 
-def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Any]) -> None:
-    """In a module that :func:`run_program` runs: do ``work``, and leave what it returns on rank 0.
+def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Iterator[Any]]) -> None:
+    """In a module that :func:`run_program` runs: do ``work``, and leave the result that it yields
+    on rank 0. What it does after that, such as closing connections, cannot lose the result.
 
     It gets the runtime's name, the plan, the folder, and what reports a state.
 
@@ -441,17 +445,17 @@ def take_part(work: Callable[[str, Any, Path, Callable[[str], None]], Any]) -> N
         sys.stdout.flush()
 
     try:
-        found = work(on, json.loads((folder / PLAN).read_text("utf-8")), folder, tell)
+        for found in work(on, json.loads((folder / PLAN).read_text("utf-8")), folder, tell):
+            if found is not None:
+                _leave(folder / FOUND, found)
     except Missing as error:
         lacking = {"message": error.message, "hint": error.hint}
         _leave(folder / LACKING.format(os.getpid()), lacking)
         raise
-    if found is not None:
-        _leave(folder / FOUND, found)
 
 
 def _leave(place: Path, found: Any) -> None:
-    """Leave what was found; it appears whole or not at all."""
+    """Write a result; it appears whole or not at all."""
     part = place.with_suffix(".part")
     part.write_text(json.dumps(found), "utf-8")
     part.rename(place)

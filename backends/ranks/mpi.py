@@ -16,7 +16,7 @@ from typing import Any
 from weft.dsl.base.processes import end_with_owner
 
 from .job import LIMITS
-from .rank import Member, World, serve, supervise
+from .rank import ConnectedMember, World, serve, supervise
 
 
 def meet(comm: Any, timeout: float, late: str) -> None:
@@ -47,7 +47,7 @@ def wait_until(
         time.sleep(min(rest, waited / 10))
 
 
-class MpiMember(Member):
+class MpiMember(ConnectedMember):
     """A rank of a communicator."""
 
     def __init__(self, comm: Any, timeout: float) -> None:
@@ -76,7 +76,7 @@ class MpiWorld(World):
         self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
         self._groups: dict[int, Any] = {self.ranks: comm}
 
-    def last(self, count: int) -> Member | None:
+    def last(self, count: int) -> ConnectedMember | None:
         """As :meth:`.World.last`."""
         from mpi4py import MPI
 
@@ -100,6 +100,9 @@ class MpiWorld(World):
     def abort(self) -> None:
         """End all ranks at once."""
         self.comm.Abort(1)
+
+    def close(self) -> None:
+        """Leave it to mpi4py, which ends MPI with the process."""
 
 
 def fork_rank(place: str) -> None:

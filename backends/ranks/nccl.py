@@ -15,7 +15,7 @@ from weft.dsl.base.errors import Missing
 
 from .job import LIMITS, Case, EmittedFile, RankJob, RankReport
 from .mpi import MpiWorld, meet
-from .rank import CaseBuffers, Loan, Member, Trial, alike, attend_groups
+from .rank import CaseBuffers, ConnectedMember, Loan, RankGroup, Trial, alike, attend_groups
 
 if TYPE_CHECKING:
     from ..formats.p2p.embedded.nccl import Connection
@@ -71,7 +71,7 @@ def run_on_gpus(job: RankJob) -> dict[int, RankReport]:
     return {rank: RankReport(rank, own) for rank, own in enumerate(done)}
 
 
-class _GpuRanks:
+class _GpuRanks(RankGroup):
     def __init__(self, count: int) -> None:
         import cupy
         from cupy.cuda import nccl
@@ -131,7 +131,7 @@ def on_gpu(send: AnyArray | None, recv: AnyArray | None) -> Any:
 
 
 class GpuLoan(Loan):
-    """Copies on the GPU. They keep what they hold: calls leave their input as it is."""
+    """Copies on the GPU. They stay valid: calls leave their input as it is."""
 
     def __init__(self, send: AnyArray | None, recv: AnyArray | None) -> None:
         self.host = recv
@@ -145,7 +145,7 @@ class GpuLoan(Loan):
             self.host[...] = cupy.asnumpy(self.recv).view(self.host.dtype)
 
 
-class NcclMember(Member):
+class NcclMember(ConnectedMember):
     """A rank of NCCL that is a process of MPI."""
 
     def __init__(self, world: NcclWorld) -> None:
@@ -186,7 +186,7 @@ class NcclWorld(MpiWorld):
         self.connection = connection or connected()
         super().__init__(timeout, comm)
 
-    def last(self, count: int) -> Member | None:
+    def last(self, count: int) -> ConnectedMember | None:
         """Return this rank in the group of all, the only one."""
         assert count == self.ranks
         return NcclMember(self)

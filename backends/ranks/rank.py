@@ -1,6 +1,6 @@
 """Run a job on one rank, the same on every runtime, or on all ranks of a process that drives them.
 
-:class:`World`, :class:`Member` and :class:`Loan` are what a runtime fills in.
+Each runtime implements :class:`JobGroups`, :class:`World`, :class:`Member` and :class:`Loan`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import sys
 import time
 import traceback
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +37,10 @@ class Loan:
         self.send, self.recv = send, recv
 
     def refresh(self) -> None:
-        """Copy what NumPy's arrays hold into them."""
+        """Copy from NumPy's arrays into them."""
 
     def fetch(self) -> None:
-        """Copy what they hold into NumPy's arrays."""
+        """Copy from them into NumPy's arrays."""
 
 
 def alike(send: AnyArray | None, recv: AnyArray | None, copied: Callable[[AnyArray], Any]) -> Any:
@@ -53,7 +54,7 @@ def alike(send: AnyArray | None, recv: AnyArray | None, copied: Callable[[AnyArr
     return (whole, part) if large is send else (part, whole)
 
 
-class Member:
+class Member(ABC):
     """One rank of a group, on some runtime."""
 
     rank: int
@@ -63,61 +64,78 @@ class Member:
         """Return the runtime's arrays for these, which overlap as they do."""
         return Loan(send, recv)
 
-    def keywords(self, *, first: bool) -> dict[str, Any]:
-        """Return what a file's function is given beside the arrays; ``first``: check all that can
-        be checked."""
-        raise NotImplementedError
-
+    @abstractmethod
     def call(self, program: types.ModuleType, function: str, loan: Loan, *, first: bool) -> None:
-        """Call the file's function.
+        """Call the file's function; ``first``: check all that can be checked.
 
         Raises:
             TimeoutError: some ranks did not send or receive; names them.
         """
-        getattr(program, function)(loan.send, loan.recv, **self.keywords(first=first))
 
+    @abstractmethod
     def barrier(self) -> None:
         """Wait for all ranks of the group.
 
         Raises:
             TimeoutError: some rank did not reach the barrier.
         """
-        raise NotImplementedError
 
     def clock(self) -> float:
         """Seconds, when all that was begun is done."""
         return time.perf_counter()
 
 
-class World:
-    """All ranks of a job, seen from one of them."""
+class ConnectedMember(Member):
+    """A rank of a group whose connection a file's function takes by keyword."""
+
+    @abstractmethod
+    def keywords(self, *, first: bool) -> dict[str, Any]:
+        """Return the arguments of a file's function beside the arrays; ``first``: as
+        :meth:`call`."""
+
+    def call(self, program: types.ModuleType, function: str, loan: Loan, *, first: bool) -> None:
+        """Call the file's function with the connection."""
+        getattr(program, function)(loan.send, loan.recv, **self.keywords(first=first))
+
+
+class JobGroups(ABC):
+    """Groups of ranks of a job, seen from one of its ranks."""
 
     rank: int
     ranks: int
 
+    @abstractmethod
     def last(self, count: int) -> Member | None:
         """Return this rank's place in the group of the last ``count`` ranks, made by all ranks at
         its first use; None: it has none."""
-        raise NotImplementedError
 
+
+class World(JobGroups):
+    """All ranks of a job in processes of their own, seen from one of them."""
+
+    @abstractmethod
+    def last(self, count: int) -> ConnectedMember | None:
+        """As :meth:`.JobGroups.last`."""
+
+    @abstractmethod
     def gather(self, thing: Any) -> list[Any] | None:
         """Return the values of every rank, on rank 0; None on the others."""
-        raise NotImplementedError
 
+    @abstractmethod
     def spread(self, thing: Any) -> Any:
         """Return the value of rank 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abort(self) -> None:
         """End this rank, and with it all others, at once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Leave when all are done."""
 
 
 def attend(
-    job: RankJob, world: World, say: Say, programs: dict[int, types.ModuleType] | None = None
+    job: RankJob, world: JobGroups, say: Say, programs: dict[int, types.ModuleType] | None = None
 ) -> tuple[Done | None, ...]:
     """Do all cases in order; None where the rank is not of the group.
 
@@ -168,11 +186,12 @@ Trial = tuple[Callable[[int], float], Callable[[], list[str | None]]]
 return the error of each rank, or None."""
 
 
-class RankGroup(Protocol):
+class RankGroup(ABC):
     """Some ranks of a runtime, all driven by this process."""
 
+    @abstractmethod
     def trial(self, program: Any, piece: EmittedFile, case: Case) -> Trial:
-        """Return what does a case of a file."""
+        """Return the functions that do a case of a file."""
 
 
 def repeated(
@@ -207,7 +226,7 @@ class CaseBuffers:
             self.send[...] = self._before
 
     def wrong(self, send: AnyArray | None, recv: AnyArray | None) -> str | None:
-        """Return the error of what a call left, or None."""
+        """Return the error in the result of a call, or None."""
         before = None if self._in_place else self._before
         return wrong_result(self._exam, self._rank, send, recv, before)
 

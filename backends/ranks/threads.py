@@ -8,7 +8,7 @@ import types
 from ..formats.p2p.embedded.threads import Hub, Threads
 from ..formats.p2p.execute import call_on, loaded
 from .job import Done, Failure, RankJob, RankReport
-from .rank import Loan, Member, World, attend, told
+from .rank import JobGroups, Loan, Member, attend, told
 
 
 class ThreadMember(Member):
@@ -26,11 +26,11 @@ class ThreadMember(Member):
         try:
             self.wire.barrier()
         except threading.BrokenBarrierError:
-            text = f"rank {self.rank}: somebody did not come to the barrier"
+            text = f"rank {self.rank}: another rank did not come to the barrier"
             raise TimeoutError(text) from None
 
 
-class _ThreadWorld(World):
+class _ThreadGroups(JobGroups):
     def __init__(self, rank: int, ranks: int, hubs: dict[int, Hub]) -> None:
         self.rank, self.ranks, self.hubs = rank, ranks, hubs
 
@@ -50,7 +50,7 @@ def run_threads(job: RankJob) -> dict[int, RankReport]:
     def main(wire: Threads) -> None:
         try:
             done[wire.rank] = attend(
-                job, _ThreadWorld(wire.rank, job.ranks, hubs), lambda _: None, programs
+                job, _ThreadGroups(wire.rank, job.ranks, hubs), lambda _: None, programs
             )
         except Exception as error:
             if not any(hub.failed.is_set() for hub in hubs.values()):

@@ -21,7 +21,7 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.processes import end_with_owner
 
 from .launcher import RANK
-from .rank import Loan, Member, World, alike, serve, supervise
+from .rank import ConnectedMember, Loan, World, alike, serve, supervise
 
 
 class TorchLoan(Loan):
@@ -57,7 +57,7 @@ class TorchLoan(Loan):
                     b.copy_(a)
 
 
-class TorchMember(Member):
+class TorchMember(ConnectedMember):
     """A rank of a process group."""
 
     def __init__(self, world: TorchWorld, group: Any) -> None:
@@ -140,7 +140,7 @@ class TorchWorld(World):
             torch.cuda.set_device(self.device)
         self._groups: dict[int, Any] = {self.ranks: None}
 
-    def last(self, count: int) -> Member | None:
+    def last(self, count: int) -> ConnectedMember | None:
         """As :meth:`.World.last`."""
         if count not in self._groups:
             inside = list(range(self.ranks - count, self.ranks))

@@ -141,7 +141,7 @@ TAKES = {
     "msccl-xml": ("MSCCL XML", "the program in NumPy; the runtime not"),
     "mscclpp-json": ("a plan in JSON", "the plan in NumPy; the runtime not"),
 }
-"""The files that runtimes load, and what was executed of them."""
+"""The files that runtimes load, and the executed ones."""
 
 
 def loaded_by(loader: Loader) -> BackEnd:

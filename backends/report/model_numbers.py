@@ -1,4 +1,4 @@
-"""Numbers of a calibrated runtime model: value, mark, source, and what replaces each."""
+"""Numbers of a calibrated runtime model: value, mark, source, and replacement."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def program_starts(topology: Topology) -> dict[str, float]:
 
 
 def schedule_remark(topology: Topology) -> str:
-    """Return in words what a program takes beside the time of its schedule by α and β."""
+    """Return in words the costs of a program beside the time of its schedule by α and β."""
     starts = [f"{us:g} µs ({name})" for name, us in program_starts(topology).items()]
     if not starts:
         return ""

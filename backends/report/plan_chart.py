@@ -1,4 +1,4 @@
-"""Gantt charts and traces of plans of workloads: computations, communications, what is exposed."""
+"""Gantt charts and traces of plans of workloads: computations, communications, exposed time."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _words(plan: WorkloadPlan, one: PlanPiece) -> str:
 
 
 def add_plan(trace: TraceFile, plan: WorkloadPlan) -> None:
-    """Add tracks of GPUs and of classes, what is exposed, and the use of the resources."""
+    """Add tracks of GPUs and of classes, exposed time, and the use of the resources."""
     graph = graph_of(plan)
     rows = plan_rows(plan, graph)
     for computes, title in ((True, "computations"), (False, "communications")):

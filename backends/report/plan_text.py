@@ -340,7 +340,7 @@ def _drift(found: SharedJobs) -> str | None:
 
 
 def verdict(found: SharedJobs) -> str:
-    """Return in one sentence what shifts gain."""
+    """Return the gain of shifts in one sentence."""
     shifts = found.shifts
     if not shifts.by_resource:
         return "the jobs share no resource: no shift is needed"

@@ -232,7 +232,7 @@ def _load(s: Schedule) -> Ints:
 
 
 def _slots(s: Schedule) -> str:
-    """Return what switches let through of a cast at most; empty where they do not limit any."""
+    """Return the rate at which switches pass a cast at most; empty where they do not limit any."""
     limits = sorted({x for x in s.casts.GBps if x is not None})
     return f"let {' or '.join(f'{float(x):.4g}' for x in limits)} GB/s of a cast through" * bool(
         limits

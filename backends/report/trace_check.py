@@ -72,7 +72,7 @@ def _faults(events: Sequence[Any]) -> Iterator[str]:
         for fault in _of_event(event, state):
             yield f"event {number}: {fault}"
     for name in state.open:
-        yield f"arrow {name} has no end"
+        yield f"arrow {name} is not ended"
     for process, thread in sorted(state.last, key=str):
         for what, at in (("process_name", 0), ("thread_name", thread)):
             if (what, process, at) not in state.names:

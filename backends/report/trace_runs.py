@@ -147,7 +147,7 @@ def move_facts(run: Timeline, passage: int) -> dict[str, object]:
 
 
 def _ends_of(s: Schedule, m: Movements, i: int) -> dict[str, object]:
-    """Return what moves, from where to where; of a leg also the members of its cast."""
+    """Return the chunk, source and destination; of a leg also the members of its cast."""
     chunk = {"chunk": int(m.chunk[i])}
     if m.cast[i] < 0:
         number = int(np.flatnonzero(m.row == i)[0]) if len(s.casts) else i

@@ -98,7 +98,7 @@ def host_time(topology: Topology, gpus_per_process: int) -> HostTime:
 
 @dataclass(frozen=True, slots=True)
 class BaselineTime:
-    """A time in µs, of what; ``apart``: why that is not a program.
+    """A time in µs, and its name; ``apart``: the reason why that is not a program.
 
     ``start_us``: of it before the first operation.
     """
@@ -190,7 +190,7 @@ class SwitchSums:
     host: HostTime = NO_HOST
 
     def time(self, message_bytes: int, limit: float = math.inf) -> BaselineTime:
-        """The time of the line, whatever the limit."""
+        """The time of the line, without the limit."""
         us = self.start_us + message_bytes / (self.GBps * BYTES_PER_US_PER_GBPS)
         told = "NVLS: switches sum, a time only"
         return BaselineTime(max(us, self.host.call_us), "NVLS", told, self.start_us)
@@ -320,7 +320,7 @@ class _BaselineSite:
         return model_number(self.topology, f"ring.{which}", self.runtime)
 
     def _tree_ceilings(self, rings: Baseline) -> dict[Protocol, float]:
-        """GB/s of the message, twice of which cross the bus: a part of what rings have."""
+        """GB/s of the message, twice of which cross the bus: a part of the rate of rings."""
         large = EFFORT.ring_bytes
         half, whole = (rings.run_us(n, Protocol.SIMPLE) for n in (large // 2, large))
         bus = bus_factor(make(self.kind, self.topology.ranks)) * large / 2 / (whole - half)
@@ -362,7 +362,7 @@ RING_WRITERS = {
     Kind.BROADCAST: lanes.broadcast,
     Kind.REDUCE: lanes.reduce,
 }
-"""Collectives that NCCL does by rings, each with what writes the program of them."""
+"""Collectives that NCCL does by rings, each with the writer of their program."""
 
 
 @kept()

@@ -41,7 +41,7 @@ from .variants import Variant
 
 
 def form_of(schedule: Schedule, form: Variant) -> Variant:
-    """Return what a form says about a schedule: with casts nothing but copies side by side."""
+    """Return the remark of a form on a schedule: with casts copies side by side only."""
     return Variant(instances=form.instances) if len(schedule.casts) else form
 
 
@@ -298,14 +298,14 @@ def _reached(topology: Topology, model: RuntimeModel) -> Topology:
 # Only MSCCL++ plans express them, and only GPUs from sm_90 on execute them.
 
 FORMAT = "mscclpp-json"
-"""The format whose plans say what switches do."""
+"""The format whose plans contain casts."""
 
 KINDS = (Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.BROADCAST, Kind.REDUCE)
 """Collectives in which sums or copies of switches serve."""
 
 
 def why_not(topology: Topology, options: TuneOptions) -> str | None:
-    """Return why no plan of a library lets switches sum or copy, and what would; None: some may."""
+    """Return the reason why plans of a library lack casts, and the remedy; None: some may."""
     others = [name for name in options.wanted.formats if name != FORMAT]
     if options.measuring is not None:
         return (
@@ -314,7 +314,7 @@ def why_not(topology: Topology, options: TuneOptions) -> str | None:
     if others:
         say = getattr(BACKENDS.make(others[0]), "no_casts", "")
         reason = f" ({say})" if say else ""
-        return f"{others[0]} has no word for it{reason}; --to {FORMAT} alone takes it"
+        return f"{others[0]} cannot express it{reason}; --to {FORMAT} alone takes it"
     if "Simple" not in options.raced_protocols:
         return "packets cannot be summed; --protocols Simple takes it"
     try:
@@ -325,7 +325,7 @@ def why_not(topology: Topology, options: TuneOptions) -> str | None:
 
 
 def left_out(topology: Topology, collective: Collective, why: str) -> str | None:
-    """Return one line on what the plans of a library leave unused; None: nothing."""
+    """Return one line on the capabilities that the plans of a library leave unused; None: none."""
     gain = switch_gain(topology, collective)
     if gain is None or collective.kind not in KINDS:
         return None
@@ -341,7 +341,7 @@ def asked_of(topology: Topology, collective: Collective, options: TuneOptions) -
 
 
 def limits_told(plans: Mapping[str, tuple[Schedule, int]]) -> Iterator[str]:
-    """Yield what plans with casts require; ``plans``: schedule and lanes by name."""
+    """Yield the requirements of plans with casts; ``plans``: schedule and lanes by name."""
     some = {name: one for name, one in plans.items() if len(one[0].casts)}
     if not some:
         return

@@ -130,7 +130,7 @@ class Claims:
     def _compared(
         self, places: Sequence[int], said: Times, clock: Callable[[int], float]
     ) -> Iterator[str]:
-        """Yield the sizes, by their indices, at which the clock does not say what is claimed."""
+        """Yield the sizes, by their indices, at which the clock contradicts the claim."""
         for i in places:
             size, us = self.one.grid[i], clock(self.one.grid[i])
             if not _alike(us, said[i]):

@@ -1,4 +1,4 @@
-"""Times of what NCCL or RCCL runs itself, at the sizes of a race, for comparison with the plans."""
+"""Times of NCCL's or RCCL's own programs, at the sizes of a race, for comparison with the plans."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def path(came: Finalists, options: TuneOptions) -> list[int]:
 
 
 def allowed(came: Finalists, options: TuneOptions) -> tuple[Floats, Floats]:
-    """Return the times that count, infinite for what is out, and the limits, of the same shape."""
+    """Return the times that count, infinite for excluded entries, and the limits: one shape."""
     times, baseline = counted(came), _baseline(came.entries)
     own = np.array([e.runner.baseline for e in came.entries])
     if no_gain(came, options.within):

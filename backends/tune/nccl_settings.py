@@ -53,7 +53,7 @@ class NcclSettings:
         return replace(machine, timing=machine.timing.with_numbers((number,)))
 
     def allowed(self, found: Iterable[Baseline | SwitchSums]) -> Iterator[Baseline | SwitchSums]:
-        """Return what may run, in the protocols that may."""
+        """Return the algorithms that may run, in the protocols that may."""
         for one in found:
             if isinstance(one, SwitchSums):
                 # Switches sum under Simple alone.

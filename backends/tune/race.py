@@ -154,9 +154,9 @@ def _finalists(
 
 # The first rounds of a race: schedules compiled in many forms, timed at few sizes.
 #
-# What cannot win is not tried. No program of a schedule is quicker than its longest chain of α or
-# the load of its busiest resource at the bandwidth that the runtime reaches, so it is not compiled
-# for a size at which another program is.
+# Entries that cannot win are not tried. No program of a schedule is quicker than its longest chain
+# of α or the load of its busiest resource at the bandwidth that the runtime reaches, so it is not
+# compiled for a size at which another program is.
 
 Forms = Mapping[tuple[int, int], Sequence[Variant]]
 """Variants by schedule and size."""
@@ -326,7 +326,7 @@ class Exploration:
         return self._mine(place, size) <= EFFORT.reach_ratio * self.times.best.get(size, 0.0)
 
     def _open(self, place: int) -> list[int]:
-        """Return the sizes at which a schedule can be better than what it must beat."""
+        """Return the sizes at which a schedule can be better than its rivals."""
         return [
             size
             for size, floor in zip(self.sizes, self.floor[place], strict=True)

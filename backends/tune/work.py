@@ -199,7 +199,7 @@ class Stand:
     def worthwhile(
         self, timer: Timer, protocol: Protocol, size: int, best: float = math.inf
     ) -> bool:
-        """Return True if what is timed may be competitive at a size under a protocol.
+        """Return True if the runner may be competitive at a size under a protocol.
 
         ``best``: µs that are known to be reached. Not if it cuts a small message, which need not be
         cut, into less than elements: a runtime would not take it. Nor if it loops, and its bytes

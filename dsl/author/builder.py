@@ -154,7 +154,7 @@ class Builder:
         if buffer is None:
             if not 0 <= index <= index + count - 1 < self.chunks:
                 raise wrong(
-                    f"there is no chunk {index if index < 0 else index + count - 1}",
+                    f"expected a chunk, got {index if index < 0 else index + count - 1}",
                     f"the chunks are 0 … {self.chunks - 1}",
                 )
             place = state.place[rank]
@@ -240,7 +240,8 @@ class Builder:
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.collective.ranks:
             raise wrong(
-                f"there is no rank {rank}", f"the ranks are 0 … {self.collective.ranks - 1}"
+                f"expected a rank, got {rank}",
+                f"the ranks are 0 … {self.collective.ranks - 1}",
             )
 
     def _slot(self, rank: int, buffer: Buffer | str, index: int, count: int) -> int:
@@ -252,7 +253,7 @@ class Builder:
         if not 0 <= index <= index + count <= limit:
             bad = index if index < 0 else index + count - 1
             raise wrong(
-                f"there is no chunk {bad} in the {which.name.lower()} buffer",
+                f"expected a chunk of the {which.name.lower()} buffer, got {bad}",
                 f"its chunks are 0 … {limit - 1}",
             )
         if which is Buffer.SCRATCH:
@@ -434,7 +435,7 @@ class Chunk:
         *,
         adds: bool,
     ) -> Chunk:
-        """Move each chunk, or add it to what is there; return the reference to the results."""
+        """Move each chunk, or add it to the one there; return the reference to the results."""
         dst, targets = self._targets(rank, buffer, index)
         state, there = self._builder._state, []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):

@@ -2,7 +2,7 @@
 
 Jobs and solvers run in such processes: native code can neither be interrupted nor kept from
 aborting. Questions and answers are JSON values; between a question and its answer the process
-may send what it has ``found``. It ends with its owner: the pipe that it listens to closes.
+may send its findings (``found``). It ends with its owner: the pipe that it listens to closes.
 Its owner never waits for it blindly: whether it writes or reads, it polls a request to stop, and
 sees that the process has died, was stopped, or hangs.
 """
@@ -53,7 +53,7 @@ class AnsweringProcess:
     """One process, started on demand. Not for several threads at once.
 
     ``code``: the Python that it runs, which calls :func:`serve`. ``threads``: that libraries may
-    use within it. ``environment``: what it sees besides the environment of this process.
+    use within it. ``environment``: variables besides the environment of this process.
     ``idle``: looks, one each :data:`LOOK` seconds, after which it is given up if it does nothing.
     """
 
@@ -112,7 +112,7 @@ class AnsweringProcess:
     ) -> Any:
         """Return the answer to a question; None at the deadline or once ``stopped``.
 
-        ``heard`` gets what the process has ``found`` on the way. Without an answer the process is
+        ``heard`` gets the findings of the process on the way. Without an answer the process is
         killed.
 
         Raises:
@@ -289,7 +289,7 @@ def write(pipe: int, value: Any) -> None:
 
 
 class FrameReader:
-    """Puts values together from whatever part of them has come."""
+    """Puts values together from parts as they arrive."""
 
     def __init__(self) -> None:
         self._held = bytearray()

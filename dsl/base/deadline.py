@@ -30,5 +30,5 @@ class Deadline:
         self._watch, self._most = Stopwatch(), seconds
 
     def over(self) -> bool:
-        """Return whether the seconds are over; each call counts the time since the last one."""
+        """Return True if the seconds are over; each call counts the time since the last one."""
         return self._watch.seconds() >= self._most

@@ -16,7 +16,7 @@
     │   ├── Infeasible     (1)   no schedule obeys all rules; names those in conflict
     │   └── CheckFailed    (1)   a checker rejected the artefact
     ├── NothingFound       (3)   the budget ended before the first answer
-    ├── Missing            (4)   a package, solver or device is absent; says what to install
+    ├── Missing            (4)   a package, solver or device is absent; names the package
     │   └── BrokenPlugin   (4)   a plug-in that cannot be loaded
     └── PluginFault        (70)  a plug-in raised something unexpected, or its result is wrong
 
@@ -172,7 +172,7 @@ class NothingFound(WeftError):
 
 
 class Missing(WeftError):
-    """A required package, solver or device is absent; the hint says what to install."""
+    """A required package, solver or device is absent; the hint names the installation."""
 
     exit_code = 4
 

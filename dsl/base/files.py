@@ -159,7 +159,7 @@ def _read_limited(read: Callable[[int], AnyStr], where: str, empty: AnyStr) -> A
     limit, pieces, length = read_limit(), [], 0
     while (piece := read(_PIECE)) or piece is None:
         if piece is None:
-            raise BadFile("expected a file, got one that has no end", where=where)
+            raise BadFile("expected a file with an end, got an endless one", where=where)
         pieces.append(piece)
         length += len(piece)
         if length > limit:
@@ -236,7 +236,7 @@ def _write_pieces(path: str | Path, pieces: Iterable[bytes], force: bool) -> Non
             raise
         if error.errno == errno.ENXIO:
             raise UserError(
-                "nobody reads this pipe",
+                "expected a pipe with a reader, got one without",
                 where=str(path),
                 hint="start the reader first, or name a file",
             ) from None

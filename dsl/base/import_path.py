@@ -1,4 +1,4 @@
-"""Folders that Python imports from: never the working one, whatever lies there under any name.
+"""Folders that Python imports from: never the working one, which may hold any names.
 
 Loaded before all else of the command, so it imports next to nothing itself.
 """
@@ -15,9 +15,9 @@ _ROOT = os.path.dirname(os.path.abspath(__file__ + "/../../.."))
 def module_folders() -> list[str]:
     """Return the absolute folders that this process imports from, without the working folder.
 
-    People unpack what they were sent and work there: a ``random.py`` or ``numpy/`` among it would
-    be executed instead of the module. Only what comes after the standard library can hide nothing
-    of it: the folders that ``.pth`` files name, such as a package installed in place, stay.
+    People unpack files that they were sent and work there: a ``random.py`` or ``numpy/`` among
+    them would be executed instead of the module. Only folders after the standard library can hide
+    nothing of it: the folders that ``.pth`` files name, such as a package installed in place, stay.
     """
     try:
         working = os.path.realpath(os.curdir)

@@ -1,7 +1,7 @@
 """A quick look at installed packages: the entry points of a group that packages offer.
 
 ``importlib.metadata`` takes 50 ms to load and 20 ms to read the entry points of a hundred packages.
-Their files are searched for the name of the group first, and mostly none has it. What was found is
+Their files are searched for the name of the group first, and mostly none has it. The result is
 kept while the folders on the path are as they were: every pass of a compilation is looked up by
 its name.
 """

@@ -117,7 +117,7 @@ def _compiled(plain: Any, names: dict[str, Any]) -> Any:
     )
     copy.__module__, copy.__doc__ = function.__module__, function.__doc__
     made: Any = njit(nogil=True)(copy)
-    # Not ``cache=True``: numba looks at the file of a function only, not at what it calls, and
+    # Not ``cache=True``: numba looks at the file of a function only, not at its callees, and
     # fails where it can write no file.
     made._cache = MachineCode(function.__module__, function.__name__, digest(function.__module__))
     return made

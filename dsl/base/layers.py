@@ -1,6 +1,6 @@
 """Layers of a directed graph, and clocks that advance along its edges.
 
-A layer holds what depends on earlier layers only, as early as it can.
+A layer holds the items that depend on earlier layers only, as early as it can.
 Kahn's algorithm, a layer at a time: the number of the layer is the longest path to the node, and
 the layers one after another are a topological order. Wide layers are array operations, narrow ones
 a loop, so that neither a ring of a thousand ranks nor one long block is slow.

@@ -7,9 +7,9 @@ found, rather than executed. Code for a generic processor runs on all of its arc
 brings such files, and ``weft doctor --warm`` makes them.
 
 Read from the folder of the package, from the user's and from a temporary one; written to the
-first of these that can be written. Without any, a process keeps what it compiles. A file is code
+first of these that can be written. Without any, a process keeps its compiled code. A file is code
 that is executed: it is loaded only where no other user may write, in the folder or above it; other
-places are left out with a warning. What a package's own folder brings is as safe as the package.
+places are left out with a warning. Files in a package's own folder are as safe as the package.
 
 Processes that need the same kernel at the same time compile it once: the others wait for the one
 that began. A lock of the system holds them, for a counted number of looks; then they compile too.

@@ -1,6 +1,6 @@
 """Plug-ins: classes and modules of other packages, guarded so that their faults count as theirs.
 
-A registry hands out a guarded form of what an entry point names. An unexpected exception that
+A registry hands out a guarded form of the named object. An unexpected exception that
 leaves one of its public methods becomes a :class:`~weft.dsl.base.errors.PluginFault`, which names
 the plug-in, its distribution, the method and the exception. The plug-in's own class stays as it is:
 its package may catch its own exceptions, test and pickle it as if there were no guard.

@@ -159,7 +159,7 @@ _PYTHON = re.compile(r"(?P<file>.+\.py)(?::(?P<name>\w*))?(?P<options>\{.*\})?",
 
 
 def require_data(text: str, where: str, flag: str) -> None:
-    """Require that a text of a file names no Python file: data do not say what is executed.
+    """Require that a text of a file does not name a Python file: data must not select code.
 
     Raises:
         UserError: it does; ``flag`` is the option that may name one.
@@ -324,7 +324,7 @@ def _known(cls: type[Any]) -> dict[str, tuple[tuple[str, ...], type[Any], datacl
 
 
 def _given(spec: Spec, option: Option, kind: Any) -> Any:
-    """The value of an option; a UserError says what it must be."""
+    """The value of an option; a UserError names the type that it must have."""
     try:
         return _value(option.value, kind)
     except ValueError as error:
@@ -386,7 +386,7 @@ def text_of(value: Any) -> str:
 
 
 def _value(text: str, kind: Any) -> Any:
-    """A value of a type annotation; ValueError says what it must be."""
+    """A value of a type annotation; ValueError names the type that it must have."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return _union(text, get_args(kind))

@@ -88,10 +88,12 @@ def _parse(
 ) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise UserError(f"{text!r} is not a {what}", hint=f"write a number and a unit: {example}")
+        raise UserError(f"expected a {what}, got {text!r}", hint=f"number and unit: {example}")
     number, unit = match.groups()
     if unit is None:
-        raise UserError(f"{what} {text!r} has no unit", hint=f"units: {', '.join(units)}")
+        raise UserError(
+            f"expected a {what} with a unit, got {text!r}", hint=f"units: {', '.join(units)}"
+        )
     lowered = {u.lower(): u for u in units}
     # Case is ignored only where the spelling stays unambiguous: Gb/s and GB/s differ.
     if unit not in units and list(map(str.lower, units)).count(unit.lower()) == 1:
@@ -105,10 +107,12 @@ def _parse(
         raise UserError(f"unknown unit {unit!r} in {what} {text!r}", hint=hint)
     value = Fraction(Decimal(number)) * units[unit]
     if value < 0:
-        raise UserError(f"{what} {text!r} is negative", hint=f"write for example {example}")
+        raise UserError(
+            f"expected a {what} of 0 or more, got {text!r}", hint=f"for example {example}"
+        )
     if value and not _LEAST <= value <= _MOST:
         told = f"{what} {text!r} is beyond any machine"
-        raise UserError(told, hint=f"write for example {example}")
+        raise UserError(told, hint=f"for example {example}")
     return value
 
 
@@ -166,7 +170,7 @@ def exact(value: object, what: str) -> Fraction:
     """
     value = plain(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, Decimal)):
-        raise UserError(f"{what} must be a number, not {value!r}")
+        raise UserError(f"{what}: expected a number, got {value!r}")
     if isinstance(value, Fraction) and max(value.numerator, value.denominator) < 10**30:
         return value  # the same object, without conversion to text
     text = repr(value) if isinstance(value, float) else str(value)
@@ -175,7 +179,7 @@ def exact(value: object, what: str) -> Fraction:
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
-        raise UserError(f"{what} must be a finite number, not {text!r}") from None
+        raise UserError(f"{what}: expected a finite number, got {text!r}") from None
 
 
 def format_binary(count: int) -> str:

@@ -3,7 +3,7 @@
 Both print matrices of pairs: link type (XGMI, PCIE), weight, hops, and some versions bandwidths.
 Hops are 1 for all pairs joined by xGMI, directly or not; of these the pairs of the least weight are
 the cabled ones (AMD SMI documentation, "Interpreting hops and weight"). How many links a pair has
-is only in bandwidths; generation and NICs are in neither text. Notes state what was assumed.
+is only in bandwidths; generation and NICs are in neither text. Notes state the assumptions.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def read_amd_smi(text: str, where: str, options: MachineSpec) -> Topology:
     tables = dict(_tables(lines, where))
     if "type" not in tables:
         raise BadFile(
-            "the text has no matrix of link types",
+            "expected a matrix of link types, got none",
             where=where,
             hint="rocm-smi --showtopo and amd-smi topology print it",
         )

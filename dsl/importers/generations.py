@@ -1,6 +1,6 @@
 """Generations of GPUs: links to other GPUs, PCIe and usual NICs, each with its source.
 
-The one table of them is ``generations.csv``: importers take from it what a text omits,
+The one table of them is ``generations.csv``: importers take from it the numbers that a text omits,
 ``gpu=`` names its rows, and families of machines follow from names and chips that other programs
 print. Here are the other defaults, too: α, and PCIe beside unknown CPUs.
 """

@@ -25,7 +25,7 @@ from .generations import CABLE_ALPHA
 from .xml_tree import Element, parse_xml
 
 _GRAPHML = re.compile(r"<(?:\w+:)?graphml[\s>]")
-_GML = re.compile(  # possessive: a line is taken in one way, so that what is none ends at once
+_GML = re.compile(  # possessive: a line is taken in one way, so that other text ends at once
     r"\s*+(?:(?:#[^\n]*+|[A-Za-z]\w*+[ \t]++(?:\"[^\"\n]*+\"|[^\s\[]++))[ \t\r]*+\n\s*+)*+"
     r"graph\s*+\["
 )
@@ -86,7 +86,7 @@ def _check_ends(root: Element) -> None:
         for end in ("source", "target") if tag == "edge" else ():
             if element.get(end) not in nodes:
                 raise BadFile(
-                    f"an edge has no {end}, or one that is not a node: {element.get(end)!r}",
+                    f"expected the {end} of an edge to be a node, got {element.get(end)!r}",
                     where=element.where,
                 )
 
@@ -124,7 +124,7 @@ def _reason(error: Exception) -> str:
 # --- topologies of msccl-tools --------------------------------------------------------------------
 # In JSON (``msccl.serialization``, ``msccl_type``).
 # ``links[dst][src]`` are the chunks that a link carries in a round; an entry of ``switches`` is
-# [sources, destinations, chunks, name]: what all links from the first to the second carry together.
+# [sources, destinations, chunks, name]: the sum over all links from the first to the second.
 
 
 def is_msccl_topology(data: Any) -> bool:
@@ -258,7 +258,7 @@ def _entry(data: Any, where: str, options: MachineSpec) -> tuple[dict[str, Any],
     if not key:
         return data, where
     if not isinstance(data.get(key), dict):
-        raise BadFile(f"{where} has no entry {key!r}", where=span)
+        raise BadFile(f"{where}: expected an object {key!r}, got none", where=span)
     return data[key], f"{where}: {key}"
 
 

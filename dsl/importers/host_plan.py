@@ -28,7 +28,7 @@ from .generations import CABLE_ALPHA, NET_ALPHA, PCIE_ALPHA, PCIE_REACH, Generat
 class HostPart(Frozen):
     """A node other than a GPU; ``names``: those of the machine's tools.
 
-    ``host``: of those of a plan of several hosts; None of what joins them.
+    ``host``: of those of a plan of several hosts; None for nodes between them.
     """
 
     name: str

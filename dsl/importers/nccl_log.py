@@ -3,7 +3,7 @@
 Forms, by their sources: ``Parsed MSCCL Algorithm F successfully.`` and ``Connected N MSCCL
 algorithms`` (microsoft/msccl 0.7.4); ``Using MSCCL files from D`` (ROCm/rccl to 7.2.4); ``MSCCL:
 Initialization finished`` (RCCL, Azure/msccl-executor-nccl); ``weft: registered F with MSCCL++``
-(of our own file). NCCL logs what it runs by itself under the subsystem TUNING: ``N Bytes -> Algo
+(of our own file). NCCL logs its own choices under the subsystem TUNING: ``N Bytes -> Algo
 1 proto 2 time T`` up to 2.22, ``AllReduce: N Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}``
 from 2.23 on. Lines may come from all ranks, in any order, cut by labels of launchers.
 """
@@ -81,7 +81,7 @@ class NcclLog(Frozen):
         library: ``NCCL 2.20.5`` or ``RCCL 2.22.3``; empty if not stated.
         settings: variables that were set, by name.
         read: files and folders that were read, each once; ``by``: the runtimes that read them.
-        choices: what NCCL ran by itself. ``channels``: of its collectives.
+        choices: NCCL's own algorithms. ``channels``: of its collectives.
         refused: warnings about files, each once.
         lines: number of lines of the log.
     """

@@ -188,7 +188,7 @@ def runs_in(text: str) -> list[str]:
     """Return the outputs of single tests in a text, each behind as many empty lines as stand before
     it; the text itself if it has one.
 
-    What stands before the first test belongs to it, as does what follows a test to that.
+    Text before the first test belongs to it, and text after a test to that test.
     """
     if looks_like_json(text) or _is_csv(text):
         return [text]
@@ -366,7 +366,7 @@ def _check_row(row: _Measured, before: list[_Measured], where: str) -> None:
 
 
 def _is_right(told: str) -> bool:
-    """Return whether a column of errors is N/A, a count of 0, or a difference that is rounding."""
+    """Return True if a column of errors is N/A, a count of 0, or a difference that is rounding."""
     if told == "N/A":
         return True
     try:
@@ -558,7 +558,7 @@ def _of_records(text: str, where: str) -> _TestOutput:
         return _of_nccl(data, where)
     records = [data] if isinstance(data, dict) else data
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
-        raise BadFile("the JSON has no results of nccl-tests or rccl-tests", where=where)
+        raise BadFile("expected results of nccl-tests or rccl-tests, got other JSON", where=where)
     lines = [n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith("{")]
     numbers = lines if len(lines) == len(records) else range(1, len(records) + 1)
     return _of_rccl(list(zip(numbers, records, strict=True)), where)
@@ -574,7 +574,7 @@ def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _TestOutput:
     """Return the table of records, of which each is of a size and a placement.
 
     A process is a rank there. Without MPI all GPUs are of one process; with it, ``nodes`` is 1 in
-    newer versions whatever the hosts are. Times of several cycles are their median.
+    newer versions for any hosts. Times of several cycles are their median.
     """
     halves: dict[int, tuple[list[_Half], list[_Half]]] = {}
     lines: dict[int, int] = {}
@@ -614,7 +614,7 @@ def _of_nccl(data: Record, where: str) -> _TestOutput:
     config = data.get("config", data)
     devices = config.get("devices", data.get("devices")) if isinstance(config, dict) else None
     if not isinstance(devices, list) or not all(isinstance(one, dict) for one in devices):
-        raise BadFile("the JSON has no list of devices", where=where)
+        raise BadFile("expected a list of devices, got none", where=where)
     each = int(_real(config, "nthreads", where, 1)) * int(_real(config, "ngpus", where, 1))
     ranks = [_real(one, "rank", where) for one in devices]
     several = 1 if ranks[1:2] == [1] else each

@@ -400,7 +400,7 @@ def _generation_note(guess: _Guess, lane: Fraction, devices: SmiDevices) -> str:
     generation = guess.generation
     if not guess.told:
         return (
-            f"there is no NVLink; PCIe generation of {generation.name} is assumed "
+            f"without NVLink the PCIe generation of {generation.name} is assumed "
             f"({generation.source}; gpu= says otherwise)"
         )
     fit = ", ".join(f"gpu={name}" for name in guess.others)

@@ -152,7 +152,7 @@ def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes:
     one, delays, alpha = rates.one, rates.delays or {}, Fraction(0)
     if rates.delays is None:
         alpha = options.microseconds("alpha", alpha)
-        notes += (f"there is no latency in the text: alpha is {float(alpha):g}us (alpha=)",)
+        notes += (f"the text lacks latencies: alpha is {float(alpha):g}us (alpha=)",)
     width, delay = alike(one[f] for f in flows), alike(delays[f] for f in flows if f in delays)
     links = tuple(
         Link(*f, width[one[f]], delay[delays[f]] if f in delays else alpha) for f in flows
@@ -322,7 +322,7 @@ def alike(values: Iterable[float], noise: float = NOISE) -> dict[float, Fraction
 # Read are the tests between two GPUs (``device_to_device…``, ``multinode_device_to_device…``). In
 # their read tests the row is the GPU that receives, in their write tests the one that sends: the
 # arrows of the titles point the other way (testcases_ce.cpp). ``one_to_all`` and ``all_to_one``
-# give what a GPU sends to all others, or receives from them, at once. Before version 0.6 a
+# give the rate of a GPU that sends to all others, or receives from them, at once. Before 0.6 a
 # bidirectional test has one matrix, of the measured direction; since then three, and in JSON these
 # are one list of rows. Latencies before version 0.8 are those of the host.
 
@@ -395,7 +395,7 @@ def read_nvbandwidth(text: str, where: str, options: MachineSpec) -> Topology:
     there = [key for key in ORDER if key in found]
     if not there:
         raise BadFile(
-            "the output of nvbandwidth has no test between two GPUs",
+            "expected a test between two GPUs in the output of nvbandwidth, got none",
             where=where,
             hint="nvbandwidth -t device_to_device_memcpy_write_ce; on one GPU there is none",
         )
@@ -471,7 +471,7 @@ def _of_json(
     body = data.get("nvbandwidth")
     tests = body.get("testcases") if isinstance(body, dict) else None
     if not isinstance(tests, list):
-        raise BadFile("the JSON of nvbandwidth has no testcases", where=where)
+        raise BadFile("expected testcases in the JSON of nvbandwidth, got none", where=where)
     cases: list[_PairTest] = []
     for number, test in enumerate(tests):
         if not isinstance(test, dict) or "bandwidth_matrix" not in test:

@@ -72,7 +72,7 @@ class Importer(Protocol):
     """Importer of one format; packages add theirs by the entry points ``weft.importers``."""
 
     def recognizes(self, text: str) -> bool:
-        """Return whether a text, without white space at its start, is in this format."""
+        """Return True if a text, without white space at its start, is in this format."""
         ...
 
     def read(self, text: str, where: str, options: MachineSpec) -> Topology:

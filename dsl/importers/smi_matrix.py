@@ -81,7 +81,7 @@ class Matrix(Frozen):
 
     ``own``: the names of each device, that of the driver first: NICs without a number in the text
     have that of their column, as newer versions of the tool number them. ``cut``: the last rows,
-    of NICs, that the text does not have; what is between two such NICs counts as SYS.
+    of NICs, that the text does not have; the path between two such NICs counts as SYS.
     ``coherent``: the memory of the GPUs is NUMA nodes, as it is beside Grace only.
     ``peers``: states of access between GPUs, as ``nvidia-smi topo -p2p`` beside it lists.
     """
@@ -148,7 +148,7 @@ def read_matrix(text: str, where: str) -> Matrix:
     tokens, legend = _tokens(lines)
     if peers and not tokens:
         raise BadFile(
-            "expected the matrix of nvidia-smi topo -m, got topo -p2p alone, which has no links",
+            "expected the matrix of nvidia-smi topo -m, got topo -p2p alone, without links",
             where=where,
             hint="put the text of nvidia-smi topo -m into the same file",
         )
@@ -315,7 +315,10 @@ def _rows(
             )
         if cells[r] != "X" or cells.count("X") != 1:
             place = f"{where}:{first.line}"
-            raise BadFile(f"the row of {name} has no X at its own place", where=place)
+            raise BadFile(
+                f"expected X at the place of {name} alone in its row, got {' '.join(cells)[:60]}",
+                where=place,
+            )
         after = names[r + 1] if r + 1 < len(names) else ""
         tail: list[str] = []
         while at < len(tokens) and tokens[at].text != after:

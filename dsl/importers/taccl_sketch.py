@@ -84,7 +84,7 @@ class TacclSketch(Frozen):
         for place, rank in named:
             if rank >= gpus:
                 raise BadFile(
-                    f"there is no GPU {rank}: a node of {machine} has 0 to {gpus - 1}",
+                    f"expected GPUs 0 to {gpus - 1} of a node of {machine}, got {rank}",
                     where=f"{self.where}: {place}",
                     hint="is the sketch for another machine?",
                 )
@@ -205,7 +205,7 @@ def _remark_words(words: list[str], remarks: list[TacclRemark]) -> None:
             TacclRemark(
                 place,
                 f"{words[0]!r} is neither 'uc-min' nor 'uc-max': TACCL then sets no objective "
-                "at all, not even time; here it is no rule, and time counts as always",
+                "at all, not even time; here it is ignored, and time counts as always",
             )
         )
     if len(set(words)) > 1:

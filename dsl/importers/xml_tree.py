@@ -60,7 +60,7 @@ def parse_xml(text: str, where: str) -> Element:
     except ValueError as error:
         raise BadFile(f"not XML: {error}", where=where) from None
     if builder.root is None:
-        raise BadFile("the XML has no element", where=where)
+        raise BadFile("expected an XML element, got none", where=where)
     return builder.root
 
 

@@ -4,7 +4,7 @@ A rule of the grammar has the name of the node that it makes (``max_hops_rule`` 
 whose fields are the parts of the rule in their order. The others are in ``_MADE``, or are methods.
 """
 
-# ruff: noqa: D102 - what a method builds is stated by the grammar's rule and by the node's class.
+# ruff: noqa: D102 - the result of a method is stated by the grammar's rule and by the node's class.
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def parameters_of(
         elif one.name not in machine_numbers:
             if one.default is None:
                 raise BadSketch(
-                    f"the parameter {one.name!r} has no value",
+                    f"expected a value of the parameter {one.name!r}, got none",
                     where=one.span,
                     hint=f"give it a default: sketch {tree.name}({one.name} = 2)",
                 )
@@ -485,7 +485,7 @@ class _LineTranslation(Frozen):
         meaning = self.meaning
         piece = None if line.piece is None else meaning.number(line.piece)
         if piece is not None and piece < 0:
-            raise BadSketch(f"there is no chunk {piece}", where=line.span)
+            raise BadSketch(f"expected a chunk from 0 on, got {piece}", where=line.span)
         step = None if line.step is None else meaning.count(line.step, "the step")
         for host in meaning.places():
             pair = (meaning.rank(line.src, host), meaning.rank(line.dst, host))

@@ -70,7 +70,7 @@ class Meaning(Frozen):
         """Return a value that must be at least 1."""
         value = self.number(expression)
         if value < 1:
-            raise BadSketch(f"{what} must be at least 1, not {value}", where=expression.span)
+            raise BadSketch(f"{what}: expected 1 or more, got {value}", where=expression.span)
         return value
 
     def block_size(self, expression: ast.Expression) -> int:
@@ -158,7 +158,7 @@ class Meaning(Frozen):
         beyond = next((v for v in found if not 0 <= v < count), None)
         if beyond is not None:
             raise BadSketch(
-                f"there is no node {beyond} on {self.machine.topology.name}",
+                f"expected a node of {self.machine.topology.name}, got {beyond}",
                 where=hosts.span,
                 hint=f"nodes are 0 … {count - 1}" if count > 1 else "it has one node, number 0",
             )
@@ -210,7 +210,7 @@ class Meaning(Frozen):
         if not 0 <= value < size:
             kind = "rank" if host is None else "local rank"
             raise BadSketch(
-                f"there is no {kind} {value} on {machine.topology.name}",
+                f"expected a {kind} of {machine.topology.name}, got {value}",
                 where=where,
                 hint=f"{kind}s are 0 … {size - 1}",
             )
@@ -325,7 +325,7 @@ class Meaning(Frozen):
         alone = self.reach is PairScope.BETWEEN and not self.joined.any()
         if not (alone or named.any() or links.any()):
             raise BadSketch(
-                f"there is no link {text_of(pair)} on {self.machine.topology.name}",
+                f"expected a link of {self.machine.topology.name}, got {text_of(pair)}",
                 where=pair.span,
                 hint=self._linked_to(pair),
             )

@@ -250,7 +250,7 @@ def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[LintWar
     for rule in sends:
         problem = ""
         if chunks is not None and rule.piece is not None and rule.piece >= chunks:
-            problem = f"there is no chunk {rule.piece}: each rank has {chunks}, from 0"
+            problem = f"expected a chunk from 0 to {chunks - 1}, got {rule.piece}"
         elif rule.must:
             problem = _cannot_send(rule, sketch, allowed, distance, steps)
         if problem:

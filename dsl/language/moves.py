@@ -134,7 +134,7 @@ def places_of(axis: ast.Dimension, meaning: Meaning) -> tuple[Ints, int]:
     shape = shape_of(topology.name)
     if shape is None or int(np.prod(shape)) != topology.ranks:
         raise BadSketch(
-            f"{topology.name} has no dimensions",
+            f"expected a machine with dimensions, got {topology.name}",
             where=axis.span,
             hint="mesh, torus, hypercube, ring and line machines of the catalogue have",
         )
@@ -145,7 +145,8 @@ def places_of(axis: ast.Dimension, meaning: Meaning) -> tuple[Ints, int]:
     if not 0 <= number < len(shape):
         known = [*_LETTERS[: len(shape)], *(f"dimension {i}" for i in range(3, len(shape)))]
         raise BadSketch(
-            f"{topology.name} has no such dimension",
+            f"expected a dimension of {topology.name}, "
+            f"got {axis.which if isinstance(axis.which, str) else number}",
             where=axis.span,
             hint=f"it has {', '.join(known)}; x is dimension 0",
         )

@@ -242,7 +242,7 @@ def _slurm(text: str, where: str) -> FabricLayout:
         raise BadFile("no switch has Nodes=", where=where)
     switches = tuple(FabricSwitch(name) for name in entries)
     notes = (
-        f"{where}: Slurm's tree has no bandwidths: a switch has as much upwards as its hosts "
+        f"{where}: Slurm's tree lacks bandwidths: a switch has as much upwards as its hosts "
         "have together (oversub= divides it)",
     )
     return FabricLayout(switches, tuple(links), tuple(hosts), notes=notes)

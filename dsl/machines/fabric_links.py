@@ -101,7 +101,7 @@ def parse_fabric(text: str, where: Span | None = None) -> FabricSpec:
         )
     size = int(number[:9]) if number else 1
     if size < 1:
-        raise UserError(f"fabric {text!r} has no switches", where=where)
+        raise UserError(f"expected a fabric of one switch or more, got {text!r}", where=where)
     return FabricSpec(kind, size)
 
 
@@ -211,7 +211,7 @@ def _widths(
 ) -> Iterator[tuple[FabricLink, Fraction]]:
     """Yield the links between switches in use with their GB/s, from the leaves upwards.
 
-    Links without one of their own share what is below, divided by the oversubscription.
+    Links without one of their own share the bandwidth below, divided by the oversubscription.
     """
     kept = set(used)
     links = [link for link in layout.links if link.low in kept and link.high in kept]

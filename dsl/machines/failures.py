@@ -192,7 +192,7 @@ def cable_down(topology: Topology, text: str, where: Where = None) -> Down:
     ways = [forth] if arrow else [forth, back]
     if not any(ways):
         raise BadTopology(
-            f"there is no cable {text} in {topology.name}",
+            f"expected a cable of {topology.name}, got {text}",
             where=where,
             hint="weft topo show lists the cables",
         )
@@ -348,7 +348,7 @@ def capable(machine: Topology, asked: Iterable[tuple[str, Span | str]]) -> Topol
 
     In the text of a machine they are the option ``capable=rail0:multicast+reduces+turns``, on the
     command line ``--capable 'rail0=multicast+reduces+turns'``. ``rail0..3`` names four switches,
-    ``none`` takes what a switch can do away.
+    ``none`` takes the capabilities of a switch away.
 
     >>> from weft.dsl.catalogue import topology
     >>> hub = topology("hub:4,capable=hub:multicast+reduces")

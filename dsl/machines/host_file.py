@@ -137,7 +137,7 @@ def _read_nics(data: Any, gpus: int, where: str) -> Nics:
     fields = Fields(data, where)
     attach = tuple(_read_gpus(x, gpus, where) for x in fields.get("attach", list))
     if not attach:
-        raise BadFile("attach names no NIC", where=where)
+        raise BadFile("attach: expected a NIC, got none", where=where)
     fabric = fields.get("fabric", str, "star")
     placed(lambda: parse_fabric(fabric), where)
     width = _parsed(fields, "bandwidth", where)

@@ -74,7 +74,7 @@ class Cables(Frozen):
 class Nics(Frozen):
     """NIC slots; slot i serves the GPUs ``attach[i]``, over PCIe where several share it.
 
-    ``names[i]``: what the machine's tools call it. ``port``: GB/s of a GPU's own PCIe port, each
+    ``names[i]``: its name in the machine's tools. ``port``: GB/s of a GPU's own PCIe port, each
     way, which bounds what its NICs carry together, where these have more than ``fits``; None: not
     known. ``loopback``: whether ways between GPUs of one host through the network count by default.
     """
@@ -106,7 +106,7 @@ class Nics(Frozen):
 
 class Host(Frozen):
     """Description of one host; ``moves`` are symmetries of its GPUs, ``timing`` is for the times of
-    programs, ``gpu_names`` what the machine's tools call the GPUs.
+    programs, ``gpu_names`` those of the GPUs in the machine's tools.
     """
 
     name: str

@@ -31,7 +31,7 @@ class Nic:
     Attributes:
         names: each is this NIC's alone.
         host, number: the host that it belongs to, and its number there.
-        own: what the host's own tools call it; NICs of other hosts may have the same names.
+        own: its name in the host's own tools; NICs of other hosts may have the same names.
         node: its node, if it is one.
         gpus: the ranks that have it on their own cable; empty for a node.
     """

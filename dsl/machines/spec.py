@@ -166,7 +166,7 @@ class MachineSpec:
         return self._all(key)
 
     def has(self, key: str) -> bool:
-        """Return whether the option was written."""
+        """Return True if the option was written."""
         return key in self.options
 
     def finish(self) -> None:
@@ -227,7 +227,7 @@ def parse_options(name: str, source: Source, start: int) -> MachineSpec:
             spec.keys[key] = item.key
             spec.options[key] = ()
             if not value.text:
-                raise UserError(f"{key}= has no value", where=item.key)
+                raise UserError(f"expected a value after {key}=, got none", where=item.key)
         if key:
             spec.options[key] += (value,)
         else:

@@ -52,7 +52,7 @@ class CastLimits(Frozen):
     operators: tuple[str, ...] = ()
 
     def computes(self, operator: str, dtype: str) -> bool:
-        """Return whether a reduction by an operator over a data type is within the limits."""
+        """Return True if a reduction by an operator over a data type is within the limits."""
         known_type = not self.types or dtype in self.types
         return known_type and (not self.operators or operator in self.operators)
 

@@ -7,7 +7,7 @@ that does both ``turns``. A tree may pass a switch twice, on the way up and on t
 that enters it behind one that leaves it, in the order of ``links``, begins the second pass. A
 switch that can do neither passes on what comes, the k-th copy that enters over the k-th of the
 links that leave it, so several switches may lie on the tree. Every destination gets the same value:
-the sum of what all sources hold.
+the sum of the sources' values.
 
 How one is stored: ``links`` has the links of the tree, each behind those that lead to the switch
 where it starts, once for each copy that passes it (more than one only beside a switch that can do

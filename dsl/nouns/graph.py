@@ -313,7 +313,7 @@ def _note_missing(
     latency: Fraction,
     notes: list[str],
 ) -> None:
-    """Note what edges lack; refuse edges without a bandwidth or default."""
+    """Note fields that edges lack; refuse edges without a bandwidth or default."""
     bare = [f"{u} - {v}" for u, v, data in edges if data.get("bandwidth") is None]
     if bare and bandwidth is None:
         raise BadTopology(

@@ -113,9 +113,9 @@ class RuntimeTimes(Frozen):
     """Times of a runtime's own programs, without a file, at the sizes of a grid.
 
     Attributes:
-        name: the runtime and its version. ``how``: what it runs at each size; empty if not timed.
+        name: the runtime and its version. ``how``: its algorithm at each size; empty if not timed.
         us: µs of its quickest program. ``start_us``: of them before the first operation.
-        apart: what the runtime has beside programs, such as sums in switches (NVLS), or empty;
+        apart: methods of the runtime beside programs, such as sums in switches (NVLS), or empty;
             ``apart_us``: µs of that.
     """
 
@@ -166,7 +166,7 @@ class Tuned(Frozen):
         remarks: notes for the reader; one with :data:`IN_SWITCHES` states what plans need in which
             switches sum or copy.
         start_us: µs of a call of the plan at each size before its first operation; empty where the
-            model of time has none. ``runtime``: what the runtime has by itself; None where
+            model of time has none. ``runtime``: the runtime's own times; None where
             the model does not know.
     """
 
@@ -334,7 +334,8 @@ class Library(Viewed, Tabled, Frozen):
             if one.name == name:
                 return one
         raise UserError(
-            f"the library has no {name}", hint="it has " + ", ".join(t.name for t in self.tuned)
+            f"expected a collective of the library, got {name}",
+            hint="it has " + ", ".join(t.name for t in self.tuned),
         )
 
 

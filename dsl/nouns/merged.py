@@ -31,7 +31,7 @@ class MergedPart(Frozen):
         offset: where its buffers begin in the merged ones, in grains.
         grains: length of its message in grains.
         root: of a rooted collective.
-        shards: what a demand delivers (:attr:`.WorkloadOperation.deliveries`).
+        shards: deliveries of a demand (:attr:`.WorkloadOperation.deliveries`).
     """
 
     name: str

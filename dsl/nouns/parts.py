@@ -31,7 +31,7 @@ class Medium(StrEnum):
 class Node:
     """A node; ``host`` is the number of its server.
 
-    ``names``: what the machine's own tools call it (``mlx5_3``, a PCI bus id), without the host; no
+    ``names``: those in the machine's own tools (``mlx5_3``, a PCI bus id), without the host; no
     schedule depends on them. ``multicast``, ``reduces``, ``turns``, ``issuer_in_group``: what a
     switch does beside forwarding (:mod:`.capabilities`), within its ``limits``. ``copy_of``: the
     name of the part that this node is a further copy of (:mod:`weft.dsl.machines.confined`).

@@ -56,22 +56,22 @@ class Op(StrEnum):
 
     @property
     def sends(self) -> bool:
-        """Return whether it puts a message into the block's outgoing connection."""
+        """Return True if it puts a message into the block's outgoing connection."""
         return self in _SENDS
 
     @property
     def receives(self) -> bool:
-        """Return whether it takes a message from the block's incoming connection."""
+        """Return True if it takes a message from the block's incoming connection."""
         return self in _RECEIVES
 
     @property
     def reads_src(self) -> bool:
-        """Return whether it reads the local source slice."""
+        """Return True if it reads the local source slice."""
         return self in _READS
 
     @property
     def writes_dst(self) -> bool:
-        """Return whether it writes the local destination slice."""
+        """Return True if it writes the local destination slice."""
         return self in _WRITES
 
 
@@ -214,7 +214,7 @@ class Code(Frozen, eq=False, kw_only=True):
     wait_flag: Ints
 
     def __post_init__(self) -> None:
-        # What is cached below follows from the columns, so they must not change.
+        # The values cached below follow from the columns, which must not change.
         for f in fields(self):
             column = getattr(self, f.name)
             if isinstance(column, np.ndarray):

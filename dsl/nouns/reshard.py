@@ -52,7 +52,7 @@ class TensorLayout(Frozen):
         named, slash, tiles = text.strip().partition("/")
         ranks, axes = ranks_or_axes(named, where)
         if axes or not ranks or not (not slash or re.fullmatch(r"\d{1,6}(x\d{1,6}){0,3}", tiles)):
-            raise UserError(f"{text[:60]!r} is no layout", where=where, hint=_FORM)
+            raise UserError(f"expected a layout, got {text[:60]!r}", where=where, hint=_FORM)
         grid = tuple(int(x) for x in tiles.split("x")) if slash else (len(ranks),)
         if len(set(ranks)) < len(ranks):
             raise UserError(f"{text[:60]!r} names a rank twice", where=where)
@@ -114,7 +114,9 @@ def reshard_layouts(text: str) -> tuple[str, str, tuple[str, ...]]:
     """
     words = text.removeprefix("reshard:").split(",")
     if len(words) < 2:
-        raise UserError(f"{text[:60]!r} is no resharding", hint=f"reshard:0..7/1,8..15/8; {_FORM}")
+        raise UserError(
+            f"expected a resharding, got {text[:60]!r}", hint=f"reshard:0..7/1,8..15/8; {_FORM}"
+        )
     return words[0], words[1], tuple(words[2:])
 
 

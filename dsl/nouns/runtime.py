@@ -1,5 +1,5 @@
 """Runtimes that execute our files, as data: limits and payloads of those that read MSCCL XML, and
-for all of them the GPUs that they are built for, how they are given files, and what they print.
+for all of them the GPUs that they are built for, how they are given files, and their printed lines.
 
 The numbers are those the parsers and kernels check, or break on without checking; every limit is
 held at emission, so that no file leaves that one rank accepts and another rejects. Compiler,
@@ -121,7 +121,7 @@ class Target(Frozen):
 
     @property
     def fuses(self) -> bool:
-        """Return whether it executes receive-reduce-copy and its relatives."""
+        """Return True if it executes receive-reduce-copy and its relatives."""
         return self.ops >= FUSED
 
     @property
@@ -150,7 +150,7 @@ class Target(Frozen):
 
     @property
     def loads_folder(self) -> bool:
-        """Return whether it reads all files of ``MSCCL_ALGO_DIR``, and fails on any of them."""
+        """Return True if it reads all files of ``MSCCL_ALGO_DIR``, and fails on any of them."""
         return "M" not in self.letters
 
     def host_payload(self, protocol: Protocol, coll: str) -> int:
@@ -287,19 +287,19 @@ class Loader(Frozen):
 
     Attributes:
         name: that of its :class:`Target` if it reads MSCCL XML.
-        title: the project, and what it is built on.
+        title: the project, and its base.
         format: the files that it takes.
         families: of machines whose GPUs its kernels are built for.
         why_not: why not on others, in words.
         preload: the library that takes the place of NCCL's, as its build names it; empty: the
             library that is there reads files itself.
-        debug: variables that make it print what it read.
-        proof: what it prints, in words; ``{file}`` stands for a file, ``{folder}`` for theirs.
+        debug: variables that make it print the files that it read.
+        proof: its printed line, in words; ``{file}`` stands for a file, ``{folder}`` for theirs.
         read: pattern of a line stating that a file, or a folder of them, was read.
         single: it takes one GPU of a process only.
         registered: a program registers the files; others find them by variables alone.
         torch: which wheels of torch load it, in words; ``torchrun``: some do.
-        fallback: the variable that names NCCL's own library, for what no file takes.
+        fallback: the variable that names NCCL's own library, for calls without a file.
     """
 
     name: str
@@ -326,7 +326,7 @@ class Loader(Frozen):
         return f"--target {self.name}" if self.name in RUNTIMES else f"--to {self.format}"
 
     def built(self, family: str, amd: bool | None) -> bool | None:
-        """Return whether its kernels are built for a family of GPUs; None: that is not known.
+        """Return True if its kernels are built for a family of GPUs; None: that is not known.
 
         ``amd``: whether AMD makes the GPUs; None if unknown.
         """
@@ -360,7 +360,7 @@ EXECUTOR_LOADER = Loader(
     "Azure/msccl-executor-nccl, on NCCL 2.23.4 (December 2024)",
     "msccl-xml",
     (*_AMPERE, *_HOPPER),
-    "on NCCL 2.23.4, which has no kernels for Blackwell",
+    "on NCCL 2.23.4, which lacks kernels for Blackwell",
     preload="msccl-executor-nccl/build/lib/libnccl.so",
     proof="NCCL INFO MSCCL: Initialization finished",
     read=r"MSCCL: (?:Initialization finished|Parsing algorithm (\S+))",

@@ -1,6 +1,6 @@
 """Schedules: chunk, source, destination, route and step of every transfer, in columns.
 
-Beside its transfers a schedule may have :mod:`.casts`: what switches that copy or sum do.
+Beside its transfers a schedule may have :mod:`.casts`: copies and sums by switches.
 
 **Transfers of one step read the state before that step; their results can be used from the next
 step on.** So verification, simulation and lowering are single passes over the steps.
@@ -229,7 +229,7 @@ class Schedule(Viewed, Tabled, Frozen, eq=False):
 
     @property
     def planned(self) -> bool:
-        """Return whether the schedule plans its order by priorities."""
+        """Return True if the schedule plans its order by priorities."""
         return self.priority is not None or self.casts.priority is not None
 
     def anchors(self) -> tuple[Any, ...]:
@@ -268,7 +268,7 @@ def move_words(schedules: Sequence[Schedule]) -> str:
 def refuse_casts(schedule: Schedule, what: str, hint: str = NO_SWITCHES) -> None:
     """Refuse a schedule in which switches sum or copy.
 
-    ``what`` cannot express it: "MSCCL XML has no instruction …", without a full stop.
+    ``what`` gives the reason: "MSCCL XML lacks instructions …", without a full stop.
 
     Raises:
         UserError: the schedule has casts.

@@ -70,8 +70,8 @@ class SwitchPolicy(Rule):
 class CastPolicy(Rule):
     """Limit casts at node ``switch``: to some of its capabilities, or its groups.
 
-    ``allowed``: of ``reduces`` and ``multicast``, those that may be used; None: what it has.
-    ``groups``: member sets at most; None: what it has.
+    ``allowed``: of ``reduces`` and ``multicast``, those that may be used; None: all that it has.
+    ``groups``: member sets at most; None: as many as it has.
     """
 
     switch: int

@@ -73,7 +73,7 @@ class Topology(Viewed):
     ``symmetries`` are node permutations (image of each node) declared by the builder of the
     topology; they are verified before use (``dsl.symmetry``). ``notes`` list assumptions made when
     it was built or imported (a default α, an ignored management NIC). ``timing`` is for
-    the times of programs only. ``host_names``: what hosts 0, 1, … are called, where it is known.
+    the times of programs only. ``host_names``: the names of hosts 0, 1, …, where they are known.
 
     Raises:
         BadTopology: a link to an unknown node, a self-loop, a bandwidth outside ``BANDWIDTHS``, a
@@ -407,7 +407,7 @@ def _check_nodes(topology: Topology) -> None:
     gpus = sum(node.stores for node in topology.nodes)
     if not gpus:
         raise BadTopology(
-            f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs"
+            f"{topology.name}: expected GPUs, got none", hint="a topology starts with its GPUs"
         )
     if not all(node.stores for node in topology.nodes[:gpus]):
         raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")

@@ -268,7 +268,7 @@ class Workload(Frozen):
             rank = i0 + size0 · (i1 + size1 · …); empty if it has none.
         period: µs after which a job starts anew; None for work that is done once.
         resources: bandwidth in GB/s of named resources, where a file states it.
-        notes: what a reader assumed.
+        notes: assumptions of a reader.
         size: number of ranks; 0: those that operations name.
 
     Raises:
@@ -440,7 +440,7 @@ def _product(axes: Sequence[tuple[str, int]]) -> int:
 
 def _settle_numbers(one: WorkloadOperation) -> None:
     """Make NumPy's numbers and floats exact ones of Python, and arrays and lists tuples."""
-    far = 1 << 200  # the checks below report what is out of range
+    far = 1 << 200  # the checks below report values out of range
 
     def whole(value: Any) -> int:
         return value if type(value) is int else integer(value, one.name, -far, far)
@@ -554,7 +554,7 @@ def _check_shards(one: WorkloadOperation) -> None:
         _check_ranks(one.name, f"{what}: receivers", shard.receivers)
         _check_bytes(one.name, what, shard.bytes)
         if not shard.holders or not shard.receivers:
-            raise UserError(f"{one.name}: {what} has no holder or no receiver")
+            raise UserError(f"{one.name}: expected one holder and one receiver or more of {what}")
 
 
 # --- order ----------------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ class WorkloadPlan(Frozen):
         order: names of the operations, the one with the highest priority first.
         pieces: in order of their starts.
         bound_us: lower bound in µs. ``proof``: steps of its certificate, the last one for it.
-        times: what it is compared with. ``late_us``: by how much a due time is missed at most.
-        remarks: what was found, in words.
+        times: those of other orders. ``late_us``: by how much a due time is missed at most.
+        remarks: findings, in words.
     """
 
     workload: Workload

@@ -116,5 +116,5 @@ def run_cancellable(
 
 
 def engine_at_work() -> bool:
-    """Return whether the thread of an abandoned engine still runs."""
+    """Return True if the thread of an abandoned engine still runs."""
     return any(t.name == ENGINE_THREAD and t.is_alive() for t in threading.enumerate())

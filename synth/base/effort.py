@@ -35,7 +35,7 @@ def setting(default: T, doc: str, *, least: float | None = None, most: float = F
     more and any other number above 0: many are divisors. Defaults of 0 may stay 0.
     """
     limits = {"doc": doc, "least": least, "most": most}
-    made: T = field(default=default, metadata=limits)  # what a checker takes a field for
+    made: T = field(default=default, metadata=limits)  # the type that a checker takes
     return made
 
 

@@ -32,7 +32,7 @@ class Budget:
         effort: work; 1 is about a CPU second of a core, but it is counted (:class:`Meter`).
         threads: of solvers; they change no answer.
         seed: of every random choice.
-        seconds: CPU seconds after which the search is cut off, with what it has by then. The
+        seconds: CPU seconds after which the search is cut off, with its finds so far. The
             answer depends on the machine then, and says so. None: never.
         outer: the meter of the search that this one is a part of.
     """
@@ -83,7 +83,7 @@ class Observer(Protocol):
         """Report a new schedule; it is kept in case the engine is interrupted."""
 
     def cancelled(self) -> bool:
-        """Return whether the engine should stop and return the schedules found so far."""
+        """Return True if the engine should stop and return the schedules found so far."""
         ...
 
 

@@ -9,5 +9,5 @@ MET = 1e-9
 
 
 def meets(us: float, bound_us: Fraction | float) -> bool:
-    """Return whether a time is that of its bound, but for rounding."""
+    """Return True if a time is that of its bound, but for rounding."""
     return us <= float(bound_us) * (1 + MET)

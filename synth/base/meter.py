@@ -88,7 +88,7 @@ class Meter:
     def cut_short(self) -> None:
         """Record that work was left undone for want of budget, here and in the searches around.
 
-        What a trial leaves undone is for the search around it to decide.
+        The search around a trial decides about the rest of the trial's work.
         """
         for meter in self._around():
             meter.cut = True

@@ -494,7 +494,7 @@ class _BoundQuestion:
 
 
 def _edmonds(topology: Topology, demand: ClassDemand) -> bool:
-    """Return whether all ranks want all chunks and every node is a rank."""
+    """Return True if all ranks want all chunks and every node is a rank."""
     if len(topology.nodes) > topology.ranks or not demand.spread:
         return False
     return demand.everybody()

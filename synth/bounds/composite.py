@@ -424,7 +424,7 @@ _Entry = tuple[Fraction, Fraction, Composite | None]
 
 
 def _hidden(left: _Entry, middle: _Entry, right: _Entry) -> bool:
-    """Return whether the middle line is nowhere above both others; slopes ascend."""
+    """Return True if the middle line is nowhere above both others; slopes ascend."""
     return (left[0] - right[0]) * (middle[1] - left[1]) <= (left[0] - middle[0]) * (
         right[1] - left[1]
     )

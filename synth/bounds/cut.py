@@ -1,4 +1,4 @@
-"""Cuts: what is held only inside a set of nodes and wanted outside must leave it.
+"""Cuts: data that is held only inside a set of nodes and wanted outside must leave it.
 
 For every set S of nodes, T >= (chunks held only in S and wanted outside) / capacity out of S.
 The best S is found by Dinkelbach's iteration over max-flows: at time T every destination must get
@@ -16,7 +16,7 @@ that add up to at least 1 on every link of X. A reader can check the cover by ha
 
 Several cuts together: where links share resources, no single cut gives the best bound.
 
-Let x_e be what link e carries. Every cut S needs x(links out of S) >= the chunks that must leave
+Let x_e be the load of link e. Every cut S needs x(links out of S) >= the chunks that must leave
 S, and T >= load / bandwidth of every link and resource. With weights w_S on cuts and prices p on
 links and resources such that on every link the weights of the cuts it leaves are at most its
 price, T >= sum of w_S · chunks(S) / sum of p · bandwidth: a single cut is the case of one weight.

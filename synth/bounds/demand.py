@@ -209,7 +209,7 @@ def copying_demand(collective: Collective) -> ClassDemand | None:
 
 
 def is_allreduce(collective: Collective) -> bool:
-    """Return whether every chunk starts as disjoint parts on all ranks and ends summed on all."""
+    """Return True if every chunk starts as disjoint parts on all ranks and ends summed on all."""
     n = collective.ranks
     if len(collective.pre) != n * collective.chunks or len(collective.post) != len(collective.pre):
         return False
@@ -257,7 +257,7 @@ def _reduces_to_one(c: Collective) -> bool:
 
 
 def _disjoint(c: Collective, shares: AnyArray) -> bool:
-    """Return whether each wanted set is as large as all parts of its chunk together.
+    """Return True if each wanted set is as large as all parts of its chunk together.
 
     Every wanted contribution starts somewhere, so equal sizes mean that the parts are disjoint and
     that all of them are wanted.

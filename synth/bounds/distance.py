@@ -188,7 +188,7 @@ class Lengths:
     ) -> Ints:
         """Least α from any of the starts to every node over some links, -1 where there is none.
 
-        ``offset`` is what each start costs already.
+        ``offset`` is the cost of each start.
         """
         origin = self.nodes
         at = np.asarray(starts, np.int64)

@@ -27,7 +27,7 @@ a byte costs 2 (p-1), and
     T >= 2 (p-1) M / sum of price · bandwidth.
 
 This holds for all schedules, whichever way they go. The prices come from a linear program by
-cutting planes, over orbits of links; what they prove is computed in integers, so they are trusted
+cutting planes, over orbits of links; their proofs are computed in integers, so they are trusted
 with nothing. A cast over several computing switches is priced by its ends alone, each at the
 cheapest switch of the machine: what it pays between switches only adds to that.
 """

@@ -79,7 +79,7 @@ class _Corners:
         self.total = list(accumulate(grown, initial=Fraction(0)))
 
     def at(self, total: Fraction) -> Fraction:
-        """When the sum is so much; the first µs where it is nothing."""
+        """Time in µs at which the sum reaches ``total``; the first one where it is 0."""
         k = max(0, bisect_left(self.total, total) - 1)
         return self.us[k] + (total - self.total[k]) / self.rate[k]
 
@@ -124,7 +124,7 @@ class Flows:
         return plain.get(collective.kind)
 
     def pairs(self, inside: Bools) -> int:
-        """How many pairs of ranks a cut parts."""
+        """Number of pairs of ranks that a cut parts."""
         if self.root is None:
             return int(inside.sum()) * int((~inside).sum())
         if inside[self.root] != self.out:
@@ -218,7 +218,7 @@ def _first(apart: Ints, inside: Bools, flows: Flows) -> Ints:
 
 
 def _last(apart: Ints, inside: Bools, flows: Flows) -> Ints:
-    """Times before the end until which what a rank sends out can serve 1, 2, … ranks outside."""
+    """Times before the end until which a send of a rank can serve 1, 2, … ranks outside."""
     outer = np.flatnonzero(~inside)
     served = np.sort(apart[outer][:, _dests(inside, flows)], axis=1)  # by where it comes down
     times = (apart[:, outer][:, :, None] + served[None, :, :]).min(axis=1)

@@ -37,7 +37,7 @@ class SwitchGain:
         switches: names of those that do.
         without, with_them: ps per byte of M: attained where known, else the bound; switches that
             only forward come first.
-        binds_without, binds_with: what binds, in words.
+        binds_without, binds_with: the binding resources, in words.
         exact: both times are attained, and no schedule is below the second one.
         sure: whether they help is proved: what is attained with them is below the bound without,
             or what is attained without not above the bound with them.
@@ -116,7 +116,7 @@ def switch_gain(topology: Topology, collective: Collective) -> SwitchGain | None
 def beyond_transfers(problem: Problem, us: float) -> bool:
     """Return True if no schedule without casts takes so little time, so that none needs a search.
 
-    Only switches that compute bring that about. A sketch may forbid what they do: then False.
+    Only switches that compute bring that about. A sketch may forbid them to: then False.
     """
     if problem.objective is not Objective.TIME or problem.sketch is not None:
         return False

@@ -67,7 +67,7 @@ def tree_time(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fractio
     if not exact:
         return None
     held = map(fabric_of(topology).times_held, (h.route for h in hops))
-    # How often a hop loads a link or a shared resource: (resource, hop, times).
+    # Loads of links and shared resources by hops: (resource, hop, times).
     cells = [(row, h, times) for h, one in enumerate(held) for row, times in one.items()]
     table = np.array(cells, np.int64).reshape(-1, 3)
     load = table[:, 0], table[:, 1], table[:, 2]

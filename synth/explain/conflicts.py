@@ -26,7 +26,7 @@ Unit = tuple[Rule, ...]
 class Conflict:
     """A minimal set of rules that exclude each other.
 
-    ``why``: what is impossible. ``cures``: those of them without which the whole sketch is possible
+    ``why``: the contradiction. ``cures``: those of them without which the whole sketch is possible
     (where there are none, the sketch has another conflict besides).
     """
 

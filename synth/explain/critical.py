@@ -34,7 +34,7 @@ class WaitReason(StrEnum):
     """Reasons why a transfer did not start sooner."""
 
     START = "start"  #: it starts with the clock
-    DATA = "data"  #: what it sends has just arrived
+    DATA = "data"  #: its chunk has just arrived
     RESOURCE = "resource"  #: something that it needs has just been freed
 
 

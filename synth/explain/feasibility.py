@@ -181,7 +181,7 @@ class _SubsetTest:
     def _missing_chunks(self) -> Iterator[str]:
         for rule in self.rules:
             if isinstance(rule, FixedSend) and rule.must and not len(self.chosen(rule)):
-                yield f"rank {rule.owner} has no such chunk to send"
+                yield f"rank {rule.owner} lacks the chunk that it must send"
 
     def _double_sends(self) -> Iterator[str]:
         """Errors of required sends: two bring one chunk to one rank, or one is also forbidden."""

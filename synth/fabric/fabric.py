@@ -1,6 +1,6 @@
 """A topology as arrays: its links and shared resources with their bandwidths, numbered once.
 
-A *resource* here is whatever a transfer occupies: every link is one (resource i is link i), then
+A *resource* here is all that a transfer may occupy: every link is one (resource i is link i), then
 the shared resources follow in their order (:meth:`Topology.usage` numbers its rows so, too). Here
 the relation is sparse, so that a thousand ranks stay practical.
 

@@ -63,14 +63,14 @@ def pareto(points: Iterable[Point]) -> list[Point]:
 
 
 def meets_bound(point: Point, problem: Problem) -> bool:
-    """Return whether a schedule attains the proved bound at the message size of the problem."""
+    """Return True if a schedule attains the proved bound at the message size of the problem."""
     size = problem.bytes or 1
     least = lower_bound_us(bounds(problem.topology, problem.collective), size)
     return meets(simulate(point.schedule, size).time_us, least)
 
 
 def is_of_least_latency(point: Point, problem: Problem) -> bool:
-    """Return whether a schedule of proved fewest steps has the least α: that of the bound, or of as
+    """Return True if a schedule of proved fewest steps has the least α: that of the bound, or of as
     many of the machine's quickest hops as it has steps."""
     took = latency_us(point.schedule)
     if meets(took, bounds(problem.topology, problem.collective).latency_us):

@@ -85,7 +85,7 @@ def symmetry_of(topology: Topology, demands: Sequence[CollectiveDemand]) -> Work
 
 
 class _PartMoves:
-    """Where the parts of a workload go under an image of the nodes."""
+    """Images of the parts of a workload under an image of the nodes."""
 
     def __init__(self, demands: Sequence[CollectiveDemand], parts: Sequence[tuple[int, int]]):
         self.demands = demands

@@ -42,7 +42,7 @@ class SumPart:
 class FlowPart:
     """Bytes from ``source`` to each of ``targets``: ``amounts`` in their order, or one for all.
 
-    What it has for itself does not move.
+    Its own shard does not move.
     """
 
     source: int
@@ -67,7 +67,7 @@ class CollectiveDemand:
     Attributes:
         operation: where it comes from.
         forwarders: ranks that may forward for it, ascending; its members among them.
-        parts: what is to be moved.
+        parts: data to move.
     """
 
     operation: WorkloadOperation

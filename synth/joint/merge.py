@@ -138,7 +138,7 @@ class MergePiece:
     """The schedule of one operation, on a part of the machine.
 
     Attributes:
-        operation: what it does.
+        operation: its operation of the workload.
         schedule: on ranks 0, 1, … of that part.
         ranks, links: the machine's rank and link of each of its ranks and links.
         bytes: message size M of the schedule's collective.

@@ -274,7 +274,7 @@ class DemandPricing:
     def _forest(self, holders: tuple[int, ...], receivers: tuple[int, ...]) -> TreeShape:
         """Return cheapest trees from several holders that reach all receivers together.
 
-        What starts at any holder starts at the one nearest to where it goes.
+        Data with several holders starts at the one nearest to its destination.
         """
         if len(receivers) > self.effort.exact_receivers:
             return self._nearest(holders, receivers, False)

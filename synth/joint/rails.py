@@ -49,7 +49,7 @@ class RailPieces:
 
 @dataclass(frozen=True, eq=False)
 class RailPlan:
-    """How a matrix is sent.
+    """Plan by which a matrix is sent.
 
     Attributes:
         us: lower bound of any way to send it, in µs.
@@ -371,7 +371,7 @@ def stages_of(matrix: Ints, most: int = 4096) -> list[Stage]:
     """Return stages that move a matrix of whole amounts; their widths add up to the largest sum of
     a row or a column. ``most`` stages, at most: the rest is in none."""
     left = np.array(matrix, np.int64)
-    # What is added so that all rows and columns have the largest of their sums: both lines have
+    # Filler so that all rows and columns have the largest of their sums: both lines have
     # one length, and interval i of the one overlaps interval j of the other.
     rows, columns = left.sum(axis=1), left.sum(axis=0)
     largest = int(max(rows.max(initial=0), columns.max(initial=0)))

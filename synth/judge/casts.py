@@ -281,7 +281,7 @@ def _switch_problems(
 
 def _issuer_problems(node: Node, one: Cast, ends: tuple[list[int], list[int]]) -> Iterator[str]:
     if one.issuer == PUSHED:
-        yield f"it has no issuer, and {node.name} acts for one"
+        yield f"expected an issuer, got none: {node.name} acts for one"
     elif not all(one.issuer in side for side in ends):
         yield (
             f"{node.name} has its issuer in the group: the copy of rank {one.issuer} crosses it, "

@@ -53,7 +53,7 @@ def undelivered(schedule: Schedule, one: MergedPart) -> str:
         size = int(c.grains[chunk]) * shards.grain
         shard = shards.of(sides, size)
         if shard is None:
-            return f"chunk {chunk} is no piece of a shard in its place"
+            return f"chunk {chunk} is not a piece of a shard in its place"
         filled[shard] += size
     for number, (got, each) in enumerate(zip(filled, one.shards, strict=True)):
         if got != each.bytes:
@@ -71,7 +71,7 @@ def _places(one: MergedPart, p: Placement) -> dict[int, list[Place]]:
 
 
 class _Shards:
-    """Where the shards of a part must be on each rank, as holder and as receiver."""
+    """Places of the shards of a part on each rank, as holder and as receiver."""
 
     def __init__(self, one: MergedPart) -> None:
         self.grain = Fraction(one.bytes, one.grains)

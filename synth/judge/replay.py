@@ -305,7 +305,7 @@ class _Meeting:
 
 
 def _any_common(parts: _Bits, union: _Bits, apart: _Bits) -> bool:
-    """Return whether two sets have a member in common."""
+    """Return True if two sets have a member in common."""
     if (union != apart).any():  # a member an even number of times
         return True
     seen = np.zeros_like(union)

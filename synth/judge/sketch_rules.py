@@ -248,7 +248,7 @@ _Sends = tuple[tuple[int, int, int, bool], ...]
 def _symmetry(s: Schedule, rule: Symmetry) -> Iterator[str]:
     n = s.topology.ranks
     if sorted(rule.image) != list(range(n)):
-        yield f"{_title(rule)}: it is no permutation of the {n} ranks"
+        yield f"{_title(rule)}: it is not a permutation of the {n} ranks"
         return
     here = _units(s, tuple(range(n)))
     for unit, chunks in _units(s, rule.image).items():
@@ -342,7 +342,7 @@ def _fixed_send(s: Schedule, rule: FixedSend, redundant: Bools) -> Iterator[str]
     there &= ~redundant
     chosen &= _moving(c)
     if not chosen.any():
-        yield f"{_title(rule)}: the collective has no such chunk"
+        yield f"{_title(rule)}: the collective lacks the chunk"
     sent = np.zeros(c.chunks, bool)
     sent[s.chunk[there]] = True
     when = f" in step {rule.step - 1}" if rule.step is not None else ""

@@ -383,7 +383,7 @@ def _time_problems(s: Schedule, result: Replay) -> Iterator[str]:
 
 
 def _known_since(s: Schedule, brings: Bools) -> Floats:
-    """When all that came to the source of each transfer in earlier steps has arrived."""
+    """Time at which all that earlier steps send to the source of each transfer has arrived."""
     assert s.end_us is not None
     place = s.chunk.astype(np.int64) * s.collective.ranks
     source, target = place + s.src, place + s.dst

@@ -423,7 +423,7 @@ def _as_integers(values: Any, what: str) -> Ints:
 
 
 def _exact_product(matrix: SparseMatrix, vector: Ints) -> npt.NDArray[np.object_]:
-    """matrix · vector as Python integers, whatever their size.
+    """matrix · vector as Python integers of any size.
 
     One int64 product where no partial sum can overflow, else one per limb of the vector.
     """

@@ -65,7 +65,7 @@ class FamilyProgram:
         return max(busy, default=Fraction(0))
 
     def served(self, family: Ints, weights: list[Fraction]) -> bool:
-        """Return whether no weight is negative and every family has its exact demand."""
+        """Return True if no weight is negative and every family has its exact demand."""
         if any(w < 0 for w in weights):
             return False
         got = dict.fromkeys(distinct_values(self.families).tolist(), Fraction(0))
@@ -382,7 +382,7 @@ def _echelon(equations: list[list[Fraction]], near: list[float]) -> list[Fractio
 
 
 def holds(program: SplitProgram, weights: list[Fraction]) -> bool:
-    """Return whether rational weights satisfy every row, checked in integers."""
+    """Return True if rational weights satisfy every row, checked in integers."""
     columns = program.uses.shape[1]
     scale = lcm(*(w.denominator for w in weights))
     numbers = np.array([int(w * scale) for w in weights[:columns]], object)

@@ -1,1 +1,1 @@
-"""When operations run: their order in time, its bounds, and the shifts of jobs."""
+"""Order of operations in time, its bounds, and the shifts of jobs."""

@@ -20,7 +20,7 @@ def bound_faults(graph: TaskGraph, bound: OrderBound) -> list[str]:
     _relax(graph, heads, tails)
     faults = []
     if not bound.steps or bound.steps[-1].side is not Side.ALL:
-        return ["the certificate has no last step"]
+        return ["expected a last step of the certificate, got none"]
     if graph.us(bound.steps[-1].ticks) != bound.us:
         faults.append(f"the last step proves {graph.us(bound.steps[-1].ticks)} µs, not {bound.us}")
     for step in bound.steps:

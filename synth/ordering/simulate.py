@@ -19,7 +19,7 @@ from .tasks import TaskGraph
 
 
 class Sharing(StrEnum):
-    """How communications share resources.
+    """Rule by which communications share resources.
 
     ``priority``: strictly by priority. ``fair``: all are slowed alike until a resource is full
     (several communicators). ``queue``: each rank sends one at a time, in the order in which they
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class TaskTimeline:
-    """When each task starts and ends, in µs, and its pieces in order of their starts."""
+    """Start and end of each task, in µs, and its pieces in order of their starts."""
 
     starts: tuple[float, ...]
     ends: tuple[float, ...]

@@ -47,7 +47,7 @@ from ..time.schedule_time import simulate
 
 @dataclass(frozen=True, slots=True)
 class AloneEffort(Effort):
-    """When the bound of one operation alone is looked into."""
+    """Limits within which the bound of one operation alone is computed."""
 
     latencies: float = setting(
         50.0, "times the latency; where rates alone take longer, latency is left out"
@@ -331,7 +331,7 @@ class JointPlanner:
         return None if all(a is b for a, b in zip(found, self.own, strict=True)) else found
 
     def _raced(self, piece: MergePiece, demand: CollectiveDemand) -> MergePiece:
-        """Return the quicker of a piece and of what all engines find; for one far off."""
+        """Return the quicker of a piece and of all engines' schedules; for one far off."""
         if not is_standard(demand):
             return piece
         question = AloneQuestion.of(self.topology, demand)

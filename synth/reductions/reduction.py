@@ -37,7 +37,7 @@ class Reduction(Protocol):
     name: ClassVar[str]
 
     def fits(self, problem: Problem) -> bool:
-        """Return whether the reduction applies to this problem; cheap."""
+        """Return True if the reduction applies to this problem; cheap."""
         ...
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:

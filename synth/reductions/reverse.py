@@ -91,7 +91,7 @@ def _undone(problem: Problem, dual: Problem, schedule: Schedule) -> Schedule:
     """
     pieces = schedule.collective.factor // max(1, dual.collective.factor)
     if pieces < 1 or schedule.collective != dual.collective.split(pieces):
-        raise UserError(f"{schedule.collective} is no dual of {problem.collective}")
+        raise UserError(f"expected a dual of {problem.collective}, got {schedule.collective}")
     steps = len(schedule.rounds) or schedule.steps
     tree = prune(schedule)
     columns, lengths = tree.columns(), np.diff(tree.route_start)

@@ -29,7 +29,7 @@ class Narrowed:
     name: ClassVar[str] = "narrowed"
 
     def fits(self, problem: Problem) -> bool:
-        """Return whether the sketch has such rules."""
+        """Return True if the sketch has such rules."""
         return problem.sketch is not None and bool(problem.sketch.of(CastPolicy))
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:

@@ -417,7 +417,7 @@ def repair_casts(schedule: Schedule, left: Degraded) -> Schedule:
         problem = next(cast_problems(made), "")
         if not problem:
             return made
-    raise UserError(f"what is left cannot do it: {problem}", hint="synthesize it anew")
+    raise UserError(f"the degraded machine cannot do it: {problem}", hint="synthesize it anew")
 
 
 def _broken(schedule: Schedule, left: Degraded) -> set[int]:

@@ -396,7 +396,7 @@ def _exchangeable(
 
 
 def _exchanges(label: Ints, root: int, one: int, other: int, ranks: int) -> bool:
-    """Return whether costs stay equal when two switches change places, and ranks accordingly.
+    """Return True if costs stay equal when two switches change places, and ranks accordingly.
 
     ``label``: a number for each cost, equal ones having the same. Ranks follow by their costs to
     and from all switches.

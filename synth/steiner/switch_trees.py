@@ -93,7 +93,7 @@ class SwitchRoutes:
         if len(set(reached)) < len(reached):
             twice = next(v for v in reached if reached.count(v) > 1)
             name = self.topology.nodes[twice].name
-            raise UserError(f"what should be a tree through switches leads to {name} twice")
+            raise UserError(f"expected a tree through switches, got one that leads to {name} twice")
         graph, arcs = self.ways[not inward]
         vertex = {node: v for v, node in enumerate(graph.node)}
         pairs = []

@@ -233,7 +233,7 @@ JITTER_US = Fraction(7, 10_000)
 
 @dataclass(frozen=True, slots=True)
 class MarginEffort(Effort):
-    """When a schedule is called fragile, and which ones are tried."""
+    """Thresholds of a fragile schedule, and of those that are tried."""
 
     ratio: float = setting(1.01, "times its own time that a fragile schedule takes, at least")
     most_slices: int = setting(

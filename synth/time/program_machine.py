@@ -399,7 +399,7 @@ FEWEST_TURNS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A state, when it was, and what had been counted up to then."""
+    """A state, its time, and the counts up to then."""
 
     state: State
     now: int

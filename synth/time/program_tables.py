@@ -143,14 +143,16 @@ def operations_of(program: Program, merge: int) -> Operations:
         *_waits(program, begin),
     )
     block = found.block_of()
-    for does, side, what in (
-        (found.sends, found.out, "sends to nobody"),
-        (found.receives, found.into, "receives from nobody"),
+    for does, side, word in (
+        (found.sends, found.out, "sends"),
+        (found.receives, found.into, "receives"),
     ):
         mute = np.flatnonzero(does & (side[block] < 0))
         if len(mute):
             name = found.describe(int(mute[0]))
-            raise CheckFailed(f"{name} {what}: its thread block has no such peer")
+            raise CheckFailed(
+                f"{name} {word}: expected a {word[:-1]} peer of its thread block, got none"
+            )
     return found
 
 
@@ -418,7 +420,7 @@ class Layout:
 
 
 def _in_order(start: Ints, after: Ints) -> Ints:
-    """Operations, each after what it needs; those that wait for themselves are not there."""
+    """Operations, each after those that it needs; those that wait for themselves are left out."""
     missing = np.bincount(after, minlength=len(start) - 1)
     order = np.zeros(len(missing), np.int64)
     if worth_compiling(program_kernel, len(missing), FEW_OPERATIONS):
@@ -467,7 +469,7 @@ def _ordinals(connection: Ints, width: int) -> Ints:
 
 
 def successors(operations: Operations, meets: Ints) -> tuple[Ints, Ints]:
-    """CSR of what must come after each operation within a turn; ``meets``: as in a layout."""
+    """CSR of the successors of each operation within a turn; ``meets``: as in a layout."""
     block = operations.block_of()
     program = np.flatnonzero(block[1:] == block[:-1])
     sends = np.flatnonzero(meets >= 0)

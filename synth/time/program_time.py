@@ -114,7 +114,7 @@ def simulate_program(
 
 
 class ProgramClock:
-    """Times a program on a machine; what no size changes is done once.
+    """Times a program on a machine; work that does not depend on the size is done once.
 
     All runs are made by the compiled kernel, if they can be.
 

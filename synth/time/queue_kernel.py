@@ -191,7 +191,7 @@ def push(m: Array, time: int, what: int) -> None:
 
 @kernel
 def pop(m: Array) -> Any:
-    """Take the earliest event out; what it is about."""
+    """Take the earliest event out; return its subject."""
     heap = at = m[EVENTS_AT]
     first = m[heap + WHAT]
     m[EVENTS] -= 1

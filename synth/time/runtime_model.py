@@ -102,7 +102,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeModel:
-    """A runtime: its protocols, and what else takes time.
+    """A runtime: its protocols, and its other costs in time.
 
     Attributes:
         overhead_us: every operation holds its thread block this much longer, before it starts to
@@ -165,7 +165,7 @@ class RuntimeModel:
             UserError: the runtime does not have it.
         """
         if protocol not in self.protocols:
-            raise UserError(f"{self.name} has no protocol {protocol}")
+            raise UserError(f"expected a protocol of {self.name}, got {protocol}")
         return self.protocols[protocol]
 
     def in_lockstep(self, channels: int) -> RuntimeModel:

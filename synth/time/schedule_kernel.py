@@ -116,7 +116,7 @@ def begin(m: Array) -> None:
 
 @kernel
 def run(m: Array) -> int:
-    """Go on until all jobs have arrived; call again with more room, if that is what is missing."""
+    """Go on until all jobs have arrived; call again with more room, if room is missing."""
     heap = m[EVENTS_AT]
     while True:
         while m[HEADS] > 0:
@@ -234,7 +234,7 @@ def has_data(m: Array, transfer: int, number: int, turn: int) -> None:
 
 @kernel
 def get_ready(m: Array, job: int) -> None:
-    """A job may start as soon as what it occupies is free."""
+    """A job may start as soon as its resources are free."""
     m[job + KEY] = m[NOW]
     if m[PLANNED] > 0:
         m[job + KEY] = m[transfer_of(m, job) + PRIORITY] + slice_of(m, job) * m[STRIDE]

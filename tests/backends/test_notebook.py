@@ -127,7 +127,7 @@ def test_an_outcome_is_simulated_by_its_fastest_schedule_at_each_size():
         min(weft.simulate(point.schedule, size).time_us for point in found.points) for size in sizes
     ]
     assert [one.time_us for one in weft.simulate(found, sizes)] == least
-    with pytest.raises(weft.WeftError, match="no schedule"):
+    with pytest.raises(weft.WeftError, match="expected schedules"):
         weft.simulate(replace(found, points=()), "1MiB")
 
 

@@ -97,7 +97,7 @@ def test_a_file_for_more_ranks_than_there_are(on, mark):
 
 
 @pytest.mark.parametrize("on", RUNTIMES)
-def test_ranks_end_when_whoever_started_them_is_killed(on, mark, tmp_path):
+def test_ranks_end_when_their_starter_is_killed(on, mark, tmp_path):
     file = tmp_path / "ring.py"
     file.write_text(faulty(on, ring(on).text, 2, "sleeps"))
     process = subprocess.Popen(
@@ -115,7 +115,7 @@ def test_ranks_end_when_whoever_started_them_is_killed(on, mark, tmp_path):
 
 
 @pytest.mark.parametrize("on", [MPI])
-def test_a_rank_that_hangs_while_nobody_waits_for_it(on, mark):
+def test_a_rank_that_hangs_while_the_others_do_not_wait_for_it(on, mark):
     """A broadcast's last rank sends nothing: all others are through."""
     whole = piece(on, algorithm("chain{collective=broadcast,ranks=3}"))
     text = f"{whole.text}\n\nright = call\n\n\ndef call(wire, *all):\n    right(wire, *all)\n"

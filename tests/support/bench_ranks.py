@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from weft.backends.ranks.joined import world_of
 from weft.backends.ranks.launcher import take_part
 
 
-def serve(on: str, plan: Any, folder: Path, _: object) -> Any:
+def serve(on: str, plan: Any, folder: Path, _: object) -> Iterator[Any]:
     """Run one of the ranks of the job in a folder: all its benches, one after the other."""
     benches = [Bench.from_json(one) for one in plan]
     world = world_of(on, benches[0].timeout, folder, benches[0].units.ranks)
     rows = [attend(bench, world, lambda _: None) for bench in benches]
+    yield None if world.rank else rows
     world.close()
-    return None if world.rank else rows
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ LEXICAL: Rows = [
     ("unknown buffer on an ignored side", step(0, 0, 0, dstbuf="q"), "", "unknown dstbuf"),
     ("protocol in small letters", head(proto="simple"), "", "unknown proto"),
     ("collective in capitals", head(coll="AllGather"), "", "unknown coll"),
-    ("a rank is missing", head(ngpus=3), "", "rank 2 has no <gpu>"),
+    ("a rank is missing", head(ngpus=3), "", "got none of rank 2"),
     ("a rank is there twice", gpu(1, id=0), "", "second <gpu> with id 0"),
 ]
 
@@ -153,17 +153,17 @@ STRUCTURE: Rows = [
     ),
     ("peer -2", tb(0, 0, recv=-2), "structure", "receive peer -2"),
     (
-        "sends to nobody",
+        "sends without a peer",
         tb(0, 0, send=-1),
         "structure",
-        "no such peer",
+        "expected a send peer",
         "rank 0 tb 0 step 0",
     ),
     (
-        "receives from nobody",
+        "receives without a peer",
         tb(0, 0, recv=-1),
         "structure",
-        "no such peer",
+        "expected a receive peer",
         "rank 0 tb 0 step 1",
     ),
     (
@@ -185,7 +185,7 @@ STRUCTURE: Rows = [
         "two blocks send on one connection",
         copy_tb(0, 0, recv=-1),
         "structure",
-        "receives, but its block",
+        "receives: expected a receive peer",
         "rank 0 tb 3",
     ),
     ("two blocks on both ends", copy_tb(0, 0), "connections", "share the sending end"),
@@ -461,7 +461,7 @@ ADDRESSES_EXCHANGE: Rows = [
         "declared for another collective",
         gpu(0, i_chunks=2),
         "bounds",
-        "is not nchunksperloop",
+        "to be nchunksperloop",
         "rank 0",
     ),
     (
@@ -472,7 +472,7 @@ ADDRESSES_EXCHANGE: Rows = [
         "rank 0 tb 0 step 0",
         "executor",
     ),
-    ("negative scratch", gpu(0, s_chunks=-1), "bounds", "s_chunks is negative"),
+    ("negative scratch", gpu(0, s_chunks=-1), "bounds", "s_chunks: expected 0 or more"),
     (
         "too few chunks declared",
         gpu(0, o_chunks=1),
@@ -483,7 +483,7 @@ ADDRESSES_EXCHANGE: Rows = [
         "no chunks in the message",
         head(nchunksperloop=0),
         "sizes",
-        "nchunksperloop is 0",
+        "nchunksperloop: expected 1 or more, got 0",
     ),
 ]
 ADDRESSES_RING_ALLREDUCE: Rows = [
@@ -687,7 +687,7 @@ def limits() -> list[Mistake]:
             "more waits than threads",
             fused_reduce(40, proto="LL", nthreads=32),
             "sizes",
-            "a step waits for 40 others",
+            "nthreads: expected 40 or more",
         ),
         Mistake(
             "depid beyond 7 bits",
@@ -718,15 +718,15 @@ def limits() -> list[Mistake]:
 
 
 SIZES_EXCHANGE: Rows = [
-    ("least above most", head(minBytes=9, maxBytes=8), "sizes", "more than maxBytes"),
-    ("no size at all", head(minBytes=64, maxBytes=64), "sizes", "no message size"),
-    ("maxBytes 0", head(maxBytes=0), "sizes", "no message size"),
-    ("negative sizes", head(minBytes=-2), "sizes", "negative"),
+    ("least above most", head(minBytes=9, maxBytes=8), "sizes", "at most maxBytes"),
+    ("no size at all", head(minBytes=64, maxBytes=64), "sizes", "below maxBytes"),
+    ("maxBytes 0", head(maxBytes=0), "sizes", "below maxBytes"),
+    ("negative sizes", head(minBytes=-2), "sizes", "expected 0 or more"),
     (
         "neither placement",
         head(inplace=0, outofplace=0),
         "sizes",
-        "neither inplace",
+        "got neither",
         "",
         "rccl",
     ),

@@ -53,7 +53,7 @@ class TopoImportFlags(CapableFlags):
 class TopoCalibrateFlags(Flags):
     HELP: ClassVar[str] = "fit the runtime model of a machine to nccl-tests output"
     DESCRIPTION: ClassVar[str | None] = (
-        "What the texts cannot tell keeps its default, with the reason. α and bandwidths of "
+        "Numbers that the texts lack keep their default, with the reason. α and bandwidths of "
         "schedules stay as they are: only times of programs change."
     )
 
@@ -100,7 +100,7 @@ class TopoSearchFlags(WorkloadFlags):
         "--collective",
         metavar="KIND",
         default="alltoall",
-        help="one collective of all ranks, where there is no workload (default: alltoall)",
+        help="one collective of all ranks, instead of a workload (default: alltoall)",
     )
     size: int = flag(
         "--size",
@@ -166,7 +166,7 @@ class SketchFmtFlags(Flags):
 @dataclass(frozen=True)
 class SketchImportFlags(Flags):
     HELP: ClassVar[str] = "turn a TACCL sketch or a TE-CCL input into ours"
-    DESCRIPTION: ClassVar[str | None] = "What they mean otherwise is remarked on stderr."
+    DESCRIPTION: ClassVar[str | None] = "Differences of meaning are noted on stderr."
 
     sketch: str = flag(metavar="FILE", help="TACCL's sketch or TE-CCL's input, or -")
     topology: str | None = shared.topology(

@@ -443,7 +443,7 @@ class PlanFlags(WorkloadFlags):
         "--judge",
         metavar="PIECES",
         parse=whole(1, 64),
-        help="let CP-SAT judge the order too, with each communication cut in so many pieces",
+        help="let CP-SAT judge the order too, with each communication cut in PIECES pieces",
     )
     effort: float = shared.effort("moves in the order", DEFAULTS.order_effort)
     seed: int = shared.seed("of the moves")

@@ -79,7 +79,7 @@ class Flags:
 
     @classmethod
     def of(cls, read: argparse.Namespace) -> Self:
-        """Return the flags from what the parser has read."""
+        """Return the flags from the parser's namespace."""
         values = {one.name: getattr(read, one.name) for one in fields(cls)}
         for one in fields(cls):
             if one.metadata["spec"].get("action") in SEVERAL:
@@ -87,7 +87,7 @@ class Flags:
         return cls(**values)
 
     def texts(self, *, written: bool) -> tuple[tuple[str, str], ...]:
-        """Return (name of the flag, text) of what the verb writes, or else of all other texts."""
+        """Return (name of the flag, text) of the verb's outputs, or else of all other texts."""
         return tuple(
             ((*one.metadata["names"], one.name)[0], text)
             for one in fields(self)
@@ -115,7 +115,7 @@ class NestedVerbs:
     verbs: Mapping[str, type[Flags]]
 
     def of(self, read: argparse.Namespace) -> Flags:
-        """Return the flags of the inner verb from what the parser has read."""
+        """Return the flags of the inner verb from the parser's namespace."""
         return self.verbs[read.what].of(read)
 
 
@@ -165,7 +165,7 @@ reading = partial(flag, group="reading")
 
 @dataclass(frozen=True)
 class WorkloadFlags(Flags):
-    """Flags of verbs that read workloads: what their formats do not say."""
+    """Flags of verbs that read workloads: settings that their formats lack."""
 
     form: str | None = reading(
         "--from", choices=WORKLOAD_FORMATS, help="format of the workload (default: by its content)"
@@ -192,7 +192,7 @@ in_problem = partial(flag, group="problem")
 
 @dataclass(frozen=True)
 class CapableFlags(Flags):
-    """Flag ``--capable``: what single switches of the machine of ``-t`` do."""
+    """Flag ``--capable``: capabilities of single switches of the machine of ``-t``."""
 
     capable: tuple[str, ...] = in_problem(
         "--capable",
@@ -243,7 +243,7 @@ def time(help: str, default: float | None = None, **spec: Any) -> Any:
 
 
 def cut_off(of: str, **spec: Any) -> Any:
-    """Flag ``--time``: CPU seconds after which a search ends, whatever its effort."""
+    """Flag ``--time``: CPU seconds after which a search ends, with any effort."""
     return time(
         f"cut off {of} after TIME of CPU; the answer then depends on the machine, and says so",
         **spec,

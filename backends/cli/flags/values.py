@@ -256,7 +256,7 @@ def file_words(text: str, known: Collection[str]) -> tuple[str, dict[str, str]]:
     for key, value, part in given:
         if key not in known or not value:
             raise UserError(
-                f"{part.text!r} is no option of a file",
+                f"expected an option of a file, got {part.text!r}",
                 hint=suggest(key, known) or f"{next(iter(known))}=…",
                 where=part,
             )

@@ -43,7 +43,7 @@ TYPED_ONLY = ("output", "force", "cache", "cluster", "preload")
 written, which sources are trusted, and what is loaded into other programs."""
 
 PROBLEM = ("topology", "group", "collective", "root", "roots")
-"""Options that say what a file on the command line says too."""
+"""Options whose value a file on the command line may give, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class TakenDefaults:
 
 
 def defaults_words() -> str:
-    """Return which file of defaults counts here, and what it has, in words.
+    """Return the file of defaults that counts here, and its options, in words.
 
     Raises:
         UserError: it is not TOML.
@@ -159,7 +159,7 @@ class _Settings:
         tables = set(self.table) - outer
         (subparsers,) = _subparsers(parser)
         for key in sorted(tables - set(subparsers.choices)):
-            raise self.wrong(key, f"[{key}] is no verb", suggest(key, subparsers.choices))
+            raise self.wrong(key, f"expected a verb, got [{key}]", suggest(key, subparsers.choices))
         return [key for key in options if key in inner | outer]
 
     def _words(self, of_verb: ArgumentParser, action: Action, key: str, value: Any) -> list[str]:

@@ -35,7 +35,7 @@ from .parser import build_parser, flags_of, other_verbs, verb_of
 
 
 def run(argv: Sequence[str] | None) -> int:
-    """Run one command line; never raises, whatever happens."""
+    """Run one command line; never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Known before parsing, because a parse error is reported in the requested form.
     console = _console(arguments)
@@ -74,7 +74,7 @@ def run_verb(args: Namespace, console: Console) -> int:
     """Run the verb of a parsed command line, and return its exit code.
 
     Raises:
-        WeftError: what the verb raises, or an output that is an input.
+        WeftError: an error of the verb, or an output that is an input.
     """
     flags = flags_of(args.verb)
     verb = verb_of(args.verb)

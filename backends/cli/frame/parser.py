@@ -58,7 +58,7 @@ class Verb(Protocol):
     """Interface of a verb's module."""
 
     def run(self, args: Any, console: Console) -> int:
-        """Do what the flags request, and return the exit code."""
+        """Run the verb with the flags, and return the exit code."""
         ...
 
 

@@ -34,7 +34,7 @@ def library_text(library: Library) -> str:
 
 
 def assumed_of(library: Library) -> str:
-    """Return in words what the times of a library's plans assume; empty where they do nothing."""
+    """Return in words the assumptions of the times of a library's plans; empty without any."""
     protocols = {protocol_of(plan.protocol) for one in library.tuned for plan in one.plans}
     return assumed_words(library_model(library), protocols)
 
@@ -50,7 +50,7 @@ def tables(library: Library) -> str:
 
 
 def tuned_text(one: Tuned) -> str:
-    """Return the table of one collective's plans: sizes, plan, time, and what is gained.
+    """Return the table of one collective's plans: sizes, plan, time, and gain.
 
     Gains over the runtime's own programs come first, where these are known; then those over known
     algorithms as files, and the ratio to the bound. Below it the sizes from which another algorithm

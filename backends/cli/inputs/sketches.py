@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def read_sketch(text: str, topology: Topology, collective: Collective, console: Console) -> Sketch:
     """Return the rules of a sketch (a name or file) on a machine, for a collective.
 
-    Warns of what looks wrong in it.
+    Warns of suspicious lines in it.
 
     Raises:
         UserError: it does not parse, does not fit the machine, or is for another collective.

@@ -18,7 +18,7 @@ FORWARDING = (
 def machine_of_workload(text: str, console: Console) -> Topology:
     """Return the machine that ``-t`` names, its switches forwarding only, and say so.
 
-    Joint bounds and plans are made of trees and paths; what a switch copies or sums is in none.
+    Joint bounds and plans are made of trees and paths, without casts of switches.
     """
     from .machines import read_topology  # all families of machines
 

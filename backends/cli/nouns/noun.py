@@ -60,7 +60,7 @@ class FileKind(StrEnum):
 class Subject:
     """One input file: its noun, its text, and its JSON if it has any.
 
-    ``named`` is what the user wrote: for a topology perhaps with options after the path.
+    ``named`` is the user's text: for a topology perhaps with options after the path.
     """
 
     noun: Noun
@@ -115,7 +115,7 @@ class Subject:
         return self.noun.algorithm(self, in_place=in_place)
 
     def workload(self) -> Workload:
-        """Return the workload in the file, whatever its format."""
+        """Return the workload in the file, of any format."""
         from weft.dsl.importers.workloads import read  # few verbs read one
 
         if self.where == "<stdin>":
@@ -133,7 +133,7 @@ class Subject:
         return self.noun.machine(self)
 
     def topology(self) -> Topology:
-        """Return the topology in the file, whatever its format, or that of a catalogue name."""
+        """Return the topology in the file, of any format, or that of a catalogue name."""
         return imported(self.text, self.named) if self.text else topology_named(self.named)
 
 
@@ -142,7 +142,7 @@ class SimulationSetup:
     """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
 
     ``collective``, ``sizes``: None where a file states none: it has one time, of size 0.
-    ``told``: what ``-v`` reports of the model. ``remark``: a line below the table.
+    ``told``: the report of ``-v`` on the model. ``remark``: a line below the table.
     """
 
     topology: Topology
@@ -212,7 +212,7 @@ class Noun:
         return subject.text.rstrip("\n"), {"text": subject.text}
 
     def details(self, subject: Subject) -> str:
-        """Return what ``weft show -v`` prints beside the text; empty if nothing."""
+        """Return the lines that ``weft show -v`` prints beside the text, perhaps none."""
         return ""
 
     def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:

@@ -124,7 +124,7 @@ def _sure_kind(path: str, content: str, data: Any, where: str) -> FileKind | Non
 
 
 def _folder(path: Path) -> BadFile:
-    """Return the error for a folder that is not a library, naming what can be read in it."""
+    """Return the error for a folder that is not a library, naming the readable files in it."""
     if (path / SWEEP_MANIFEST).is_file():
         return BadFile(
             "the folder of a sweep",

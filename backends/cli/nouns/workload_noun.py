@@ -1,4 +1,4 @@
-"""Noun of workloads: what each class sends, in bytes and groups, as text and JSON."""
+"""Noun of workloads: bytes and groups of each class, as text and JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WorkloadNoun(Noun):
 
 
 def workload_text(workload: Workload) -> str:
-    """Return facts, a table of the classes, one of the computations, and what was assumed."""
+    """Return facts, a table of the classes, one of the computations, and the assumptions."""
     axes = " × ".join(f"{name} {size}" for name, size in workload.axes)
     period = None if workload.period is None else f"{microseconds(float(workload.period))} µs"
     head = facts(

@@ -101,7 +101,7 @@ class Console:
 
 
 def _print(text: str, head: str = "") -> None:
-    """Print text on stderr without what a terminal would obey, behind a head of our own."""
+    """Print text on stderr without control characters, behind a head of our own."""
     print(head + printable(text), file=sys.stderr, flush=True)
 
 
@@ -204,7 +204,7 @@ def _prose(line: str, width: int) -> list[str]:
 
 
 def _columns(block: Sequence[str]) -> list[tuple[int, int]]:
-    """Return first and last place of each column: what two blanks in every line keep apart."""
+    """Return first and last place of each column; two blanks in every line separate them."""
     wide = max(map(len, block))
     blank = [all(line[i : i + 1] in ("", " ") for line in block) for i in range(wide)]
     edges, start = [], None
@@ -248,7 +248,7 @@ def _table(block: Sequence[str], columns: Sequence[tuple[int, int]], width: int)
 
 
 def _joined(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the rows with what was wrapped below a last column put back into it."""
+    """Return the rows with text that was wrapped below a last column put back into it."""
     found: list[list[str]] = []
     for row in rows:
         if found and row[-1] and not any(row[:-1]):
@@ -294,6 +294,6 @@ class Exit(IntEnum):
     NO = 1  #: a negative answer: infeasible, a failed check, a wrong result
     WRONG_QUESTION = 2  #: usage, an unknown name, a bad file
     NOTHING_FOUND = 3  #: nothing within the budget; with --require-optimal: not proved best
-    MISSING = 4  #: something needed is not here; the hint says what to install
+    MISSING = 4  #: something needed is not here; the hint names the package
     BUG = 70  #: a bug, in weft or in the plug-in that the message names
     INTERRUPTED = 130  #: Ctrl-C or SIGTERM, and nothing was found

@@ -1,6 +1,6 @@
 """Progress of an engine: a live line on a terminal, a line per schedule in logs.
 
-Ctrl-C asks the engine to stop and keep what it has; a second one stops everything.
+Ctrl-C asks the engine to stop and keep its schedules; a second one stops everything.
 """
 
 from __future__ import annotations

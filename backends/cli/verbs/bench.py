@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 def run(args: BenchFlags, console: Console) -> int:
     if args.on == "nccl" and (missing := unusable(0)):
         raise missing
+    world = None
     with telling(console, "Running") as tell:
         tell("compile")
         plans = [_plan(text, args) for text in args.files]
@@ -47,9 +48,6 @@ def run(args: BenchFlags, console: Console) -> int:
         if is_joined(args.on):
             world = world_of(args.on, bench.timeout)
             rows = attend(bench, world, lambda _: None)
-            world.close()
-            if rows is None:
-                return Exit.DONE
         else:
             limit = len(bench.lengths) * (2 * bench.seconds + bench.timeout)
             rows = run_program(
@@ -60,7 +58,15 @@ def run(args: BenchFlags, console: Console) -> int:
                 limit,
                 tell,
             )
-    found = entries(rows, bench.units, predictions)
+    code = Exit.DONE
+    if rows is not None:
+        code = _told(entries(rows, bench.units, predictions), bench, args, console)
+    if world is not None:  # after the results are told: it may fail
+        world.close()
+    return code
+
+
+def _told(found: list[BenchTime], bench: Bench, args: BenchFlags, console: Console) -> Exit:
     wrong = [x for x in found if x.wrong]
     console.result(
         _text(found),

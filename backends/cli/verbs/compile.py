@@ -88,7 +88,7 @@ def run(args: CompileFlags, console: Console) -> int:
 
 
 def _written(output: str, files: Mapping[str, bytes]) -> str:
-    """Return the names of what was written: of several files the first of each kind."""
+    """Return the names of the written files: of several the first of each kind."""
     if not files:
         return output
     kinds: dict[str, list[str]] = {}
@@ -125,7 +125,7 @@ def _compiled(
 
 
 def _tell_recompiled(found: Recompiled, args: CompileFlags, console: Console) -> None:
-    """Print what compiling a program anew changed, and both times; a warning where it is slower."""
+    """Print the changes by compiling a program anew, and both times; warn where it is slower."""
     named = "" if args.size else " (--size names the messages)"
     untimed = f"not: {found.why}; it may be slower than what came in"
     console.say("Compared", f"{found.times}{named}" if found.us else untimed)

@@ -30,7 +30,7 @@ def run(args: CompletionFlags, console: Console) -> int:
 # ``weft completion SHELL --line=…``. Where nothing is known, the shell completes files.
 
 SEVERAL = ("+", "*")
-"""``nargs`` of what takes any number of words."""
+"""``nargs`` of arguments of any number of words."""
 
 
 def candidates(line: str) -> list[str]:
@@ -52,7 +52,7 @@ def candidates(line: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a word stands: in the arguments of a verb, behind an option that wants a value."""
+    """Place of a word: in the arguments of a verb, behind an option that wants a value."""
 
     parser: ArgumentParser
     values: int = 0  # positional ones before it

@@ -1,4 +1,4 @@
-"""``weft deploy``: what makes a runtime use a library on a cluster, and how to prove it."""
+"""``weft deploy``: settings by which a runtime uses a library on a cluster, and their proof."""
 
 from __future__ import annotations
 

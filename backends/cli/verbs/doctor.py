@@ -34,7 +34,7 @@ OPTIONAL = {
     "cupy": ("cupy-cuda12x", "weft[cuda]", "programs on CuPy arrays, with NCCL"),
     "z3": ("z3-solver", "weft[z3]", "-e 'exact{solver=z3}', the paper's encoding"),
 }
-"""Modules that single backends need: their package, the extra that has it, what it allows."""
+"""Modules that single backends need: their package, the extra that has it, its use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _runtimes() -> Iterator[Diagnosis]:
 
 
 def _package(module: str, package: str, install: str, use: str) -> Diagnosis:
-    """``use``: what it allows; nothing if weft cannot do without it."""
+    """``use``: the verbs or formats that need it; empty if all of weft does."""
     allows = f"; for {use}" if use else ""
     if find_spec(module) is None:
         return Diagnosis(package, False, f"not installed: pip install {install}{allows}", not use)

@@ -112,7 +112,7 @@ def _text(
     unit = "GB/s algbw, at most" if size is None else f"µs at {format_bytes(size)}, at least"
     head = f"{title}: {'nothing must move' if least is None else f'{rounded(least)} {unit}'}"
     if not losses:
-        return f"{head}; there is no cable"
+        return f"{head}; the machine lacks cables"
     look = "{:.6g}".format if size is None else microseconds
     found = [look(searched[i]) if i in searched else "" for i in range(len(losses))]
     rows = [

@@ -54,7 +54,7 @@ def run(args: PlanFlags, console: Console) -> int:
     if not args.shift:
         return _one(args, plans[0], console)
     if len(plans) < 2:
-        raise UserError("one job has nobody to give way to", hint="name two workloads or more")
+        raise UserError("expected two workloads or more, got one", hint="leave out --shift")
     if args.output is not None:
         raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
     from weft.synth.ordering.jobs import shared_jobs  # CP-SAT

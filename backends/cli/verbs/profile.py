@@ -73,11 +73,11 @@ def _as_rank(args: ProfileFlags, console: Console, effort: Any, started: float) 
         "torch": measuring.measure_torch,
         "nccl": measuring.measure_nccl,
     }
-    found = measures[args.on](effort, args.seed, lambda _: None)
-    if found is None:
-        return Exit.DONE
-    written = measuring.written(_name(args, found.ranks), found, args.family)
-    return _told(written, args, console, started)
+    for found in measures[args.on](effort, args.seed, lambda _: None):
+        if found is not None:
+            written = measuring.written(_name(args, found.ranks), found, args.family)
+            _told(written, args, console, started)
+    return Exit.DONE
 
 
 def _told(found: dict[str, Any], args: ProfileFlags, console: Console, started: float) -> int:

@@ -58,7 +58,7 @@ def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionR
     """Check and execute an artefact, or the one compiled from the input."""
     dtypes = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
     if not dtypes:
-        raise UserError("--dtype names no type", hint="int32, float32, float16 …")
+        raise UserError("--dtype: expected a type, got none", hint="int32, float32, float16 …")
     request = ExecutionRequest(
         dtypes=dtypes,
         interleavings=args.interleavings,

@@ -63,7 +63,9 @@ def _require_text_file(args: ShowFlags, console: Console) -> None:
     name = args.output or "-"
     drawn = name.rpartition(".")[2]
     if drawn in FORMATS and drawn != "text":
-        raise UserError("text is no drawing", where=name, hint=f"--format {drawn}")
+        raise UserError(
+            f"expected a name for text, got .{drawn}", where=name, hint=f"--format {drawn}"
+        )
     if name != "-":
         check_file_output(args, console)
 
@@ -170,7 +172,7 @@ def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def _line(path: Path) -> dict[str, Any]:
-    """Return name, kind (None: none of weft's) and what a file is."""
+    """Return name, kind (None: none of weft's) and description of a file."""
     if path.is_dir():
         kind = "library" if (path / "library.json").is_file() else "folder"
         about = count(sum(1 for _ in path.iterdir()), "file")

@@ -314,7 +314,7 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     ]
     settings = list(dict.fromkeys([*settings, *(_completed(job, axes) for job in file.jobs)]))
     if not settings:
-        raise UserError("no job is left", hint="what is excluded?")
+        raise UserError("expected a job or more, got none", hint="exclude fewer")
     usual = "time" if all(s.bytes is not None for s in settings) else "frontier"
     objective = args.objective or file.objective or usual
     if objective == "time" and any(s.bytes is None for s in settings):
@@ -473,7 +473,7 @@ def questions_of(plan: SweepPlan, console: Console) -> list[SweepQuestion]:
     a question too, with the reason why it is refused.
 
     Raises:
-        UserError: a name is unknown, or a file wrong, whatever it is combined with.
+        UserError: a name is unknown, or a file wrong, in every combination.
     """
     for text in dict.fromkeys(s.topology for s in plan.settings):
         if text == "-":

@@ -228,7 +228,7 @@ def finish(
 ) -> int:
     """Write the folder, print the table and ``more``; return the exit code.
 
-    One Ctrl-C does not undo what has been found.
+    One Ctrl-C keeps the plans found so far.
     """
     taken = pool.seconds
     plans = sum(len(t.plans) for t in library.tuned)

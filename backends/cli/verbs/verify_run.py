@@ -1,4 +1,4 @@
-"""``weft verify-run``: did a library's files run, how near are predictions, what is measured."""
+"""``weft verify-run``: proof that a library's files ran, and measured against predicted times."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _measured(
     args: VerifyRunFlags,
     console: Console,
 ) -> dict[str, Any]:
-    """Fit the machine to the times of which it is known what ran, write it, and return facts."""
+    """Fit the machine to the times of known programs, write it, and return facts."""
     assert args.output is not None
     assert topology is not None
     times = _times(judged, asked, console)
@@ -204,7 +204,7 @@ def _text(judged: Sequence[_Read], said: RunAnswer | None, found: Sequence[SizeV
 
 
 def _table(one: _Read, *, judges: bool) -> str:
-    """Return a run's times; ``judges``: a library is given, with verdicts on what ran."""
+    """Return a run's times; ``judges``: a library is given, with verdicts on programs."""
     assert one.run is not None
     hosts = len(set(one.run.hosts))
     machine = f"{count(len(one.run.hosts), 'GPU')} on {count(hosts, 'host')}"

@@ -34,7 +34,7 @@ SIZES = range(2, 65)
 def entries() -> list[dict[str, Any]]:
     """Return one object per algorithm and collective: name, ranks, steps, share of M, source.
 
-    A share is what the busiest link carries of the message M; hierarchical algorithms have one
+    A share is the part of the message M on the busiest link; hierarchical algorithms have one
     number per level, innermost first.
     """
     return [_entry(one) for one in all_algorithms()]

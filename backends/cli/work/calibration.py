@@ -36,7 +36,7 @@ END = (
 
 
 def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
-    """Read the runs, fit, print what was and was not determined, and write machine and page."""
+    """Read the runs, fit, print which numbers were determined, and write machine and page."""
     check_file_output(args, console)
     if args.page is not None:
         check_file(args.page, force=args.force)
@@ -91,8 +91,9 @@ def _times(
         raise UserError(f"no collective is called {given}", where="-c", hint=", ".join(Kind))
     kind = Kind(given) if given else run.kind
     if kind is None:
-        named = f"{run.test}_perf is no collective of weft" if run.test else "no test is named"
-        raise UserError(named, where=path, hint="say which with -c allreduce")
+        got = f"got {run.test}_perf" if run.test else "got a text that names no test"
+        told = f"expected a test of a collective of weft, {got}"
+        raise UserError(told, where=path, hint="say which with -c allreduce")
     if given and run.kind not in (None, kind):
         raise UserError(
             f"the text is of {run.kind}, not of {kind}", where=path, hint="leave out -c"

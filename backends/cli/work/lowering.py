@@ -59,7 +59,7 @@ def source_of(subject: Subject, args: CompileFlags | RunFlags, to: str = DEFAULT
 
 
 def on_machine(source: CompileSource, subject: Subject, named: str | None) -> CompileSource:
-    """Return what is compiled with the machine that ``-t`` names; as it is where none is named.
+    """Return the source on the machine that ``-t`` names; unchanged where none is named.
 
     Raises:
         UserError: the file states its machine, or the one named has another number of ranks.

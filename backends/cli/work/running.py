@@ -93,7 +93,7 @@ def _reports(job: RankJob, on: str) -> dict[int, RankReport]:
     return ending.reports
 
 
-# --- what is run ----------------------------------------------------------------------------------
+# --- programs -------------------------------------------------------------------------------------
 
 
 def _planned(subject: Subject, args: RunFlags) -> RunPlan:
@@ -144,7 +144,7 @@ def _job(plan: RunPlan, args: RunFlags) -> RankJob:
         raise UserError("messages have at most 1GiB", where="--size")
     types = tuple(dict.fromkeys(t.strip() for t in args.dtype.split(",") if t.strip()))
     if not types:
-        raise UserError("--dtype names no type", hint="int32, float32, float16 …")
+        raise UserError("--dtype: expected a type, got none", hint="int32, float32, float16 …")
     cases = [case for t in types for size in sizes for case in _cases(plan, args, t, size)]
     return whole_job([plan.piece], cases, args.timeout or DEFAULTS.rank_seconds)
 
@@ -162,7 +162,7 @@ def _cases(plan: RunPlan, args: RunFlags, dtype: str, size: int) -> list[Case]:
     return cases
 
 
-# --- what came of it ------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def _told(

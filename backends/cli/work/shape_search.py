@@ -1,4 +1,4 @@
-"""``weft topo search``: shapes of a network, ranked by what a workload takes on them."""
+"""``weft topo search``: shapes of a network, ranked by the time of a workload on them."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def _check_folder(args: SynthFlags) -> None:
         )
     if held - PARTS:
         raise UserError(
-            f"the folder holds {min(held - PARTS)!r}, which is no part of a stream",
+            f"expected a folder with a stream only, got one with {min(held - PARTS)!r}",
             where=args.output,
             hint="name a folder of its own",
         )

@@ -106,7 +106,7 @@ def last_writers(code: Program, a: SlotAccesses) -> Ints:
 def unread(code: Program, level: Ints, op: Op) -> Ints:
     """Instructions of kind ``op`` whose result no other local instruction reads.
 
-    Whatever stays in the user's buffers to the end counts as read.
+    Values that stay in the user's buffers to the end count as read.
     """
     a = accesses(code, level)
     at = np.flatnonzero((code.op[a.who] == OP_NUMBER[op]) & a.writes)

@@ -42,7 +42,7 @@ class Messages:
     added to it as it lands (receive-reduce-copy). ``add_from``/``add_to``: the local reduction
     that follows where the runtime lacks this operation. ``turn`` orders the arrivals of one step
     at one slot. ``contended``: its slot is read or written by another message of its step.
-    ``channel``, ``send_hint``, ``recv_hint``: what the author requests, NONE where the passes are
+    ``channel``, ``send_hint``, ``recv_hint``: requests of the author, NONE where the passes are
     free. Hints number thread blocks of the sender and of the receiver: the ends of one number on
     one rank share a block.
     """

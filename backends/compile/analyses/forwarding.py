@@ -1,4 +1,4 @@
-"""Pairs of messages of which the second sends on what the first brings: fusion may join them.
+"""Pairs of messages of which the second forwards the first: fusion may join them.
 
 From these follows when each message could go at the earliest, and how much depends on it:
 MSCCLang's step and priority (longest distance from the start, and to the end), on messages. They
@@ -19,7 +19,7 @@ from .flow import Messages
 
 
 def forwarded(m: Messages) -> tuple[Ints, Ints]:
-    """Pairs of messages: the second sends what the first was the last to bring."""
+    """Pairs of messages: the second forwards the chunk that the first was the last to bring."""
 
     wide = np.int64(m.chunk.max(initial=0)) + 1
     steps = np.int64(m.step.max(initial=0)) + 2

@@ -1,4 +1,4 @@
-"""Channels and thread blocks that an author requests, held against what a block can be.
+"""Channels and thread blocks that an author requests, checked against the limits of a block.
 
 A thread block has one send peer, one receive peer and one channel; a connection has one block at
 each end. A message with a block but no channel goes by channel 0. Instances repeat the wishes on

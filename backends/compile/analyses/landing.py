@@ -36,7 +36,7 @@ class Slots:
 
 
 def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Bools:
-    """Test whether each entry equals the one before it in all columns."""
+    """Test if each entry equals the one before it in all columns."""
     same = np.ones(len(columns[0]), bool)
     for column in columns:
         same[1:] &= column[1:] == column[:-1]
@@ -47,7 +47,7 @@ def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Bools:
 def unfused(
     rank: Ints, target: Ints, operand: Ints, keys: tuple[Ints, ...], scratch: Slots
 ) -> tuple[Ints, Ints, Ints]:
-    """Receive and add as two operations: (where it lands, what is added, to what).
+    """Receive and add as two operations: (place of the message, summand, place of the sum).
 
     An operand other than the target is added to what has landed there. Else the message lands in a
     scratch slot of its own, one per receiver and ``keys``, in their order, so that what travels
@@ -66,7 +66,7 @@ def unfused(
 
 
 def contended(src: Ints, dst: Ints, step: Ints, send: Ints, recv: Ints, add_to: Ints) -> Bools:
-    """Test whether a receive waits for another message of its step.
+    """Test if a receive waits for another message of its step.
 
     That is so where the slot it writes is sent in that step, or where something else arrives; not
     where it lands by itself and is added afterwards.

@@ -12,7 +12,7 @@ Thread blocks run in the order of steps, so steps are where a plan can set prior
 renumbered by list scheduling (Graham 1966): every connection takes the least priority among its
 ready transfers, for as long as the chunk has grains. Those of one step and priority stay together.
 
-What must not change is what each transfer reads. Arrivals and departures of a chunk on a rank come
+The values read by transfers must not change. Arrivals and departures of a chunk on a rank come
 in *groups*, by their old steps: departures read what all arrivals before them have brought; an
 arrival may come with those that leave at its step, but not before them. Ranks that exchange a chunk
 within one step are such a pair in both directions; no order of one transfer at a time will do, and

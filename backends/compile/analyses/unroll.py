@@ -72,7 +72,7 @@ def unrolled(schedule: Schedule, pieces: int, *, together: bool = False) -> Sche
 
 
 def cut(collective: Collective, pieces: int) -> Collective:
-    """Return the collective with every chunk, whatever its size, in that number of equal pieces."""
+    """Return the collective with every chunk, of any size, in that number of equal pieces."""
     if not collective.sizes:
         return collective.split(pieces)
 
@@ -112,7 +112,7 @@ MOST_GRAINS = 20_000_000
 
 
 def same_question(one: Collective, other: Collective) -> bool:
-    """Test whether two collectives request the same, whatever their names and cuts into chunks."""
+    """Test if two collectives are equal except for their names and cuts into chunks."""
     told = [(c.kind, c.ranks, c.roots) for c in (one, other)]
     if told[0] != told[1] or one.kind is not Kind.CUSTOM:
         return told[0] == told[1]

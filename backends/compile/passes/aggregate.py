@@ -41,7 +41,7 @@ from ..analyses.flow import NONE, Blocks, Flow, LocalOps, Messages
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Merge up to ``count`` chunks (0: what the target allows) of one step and connection.
+    """Merge up to ``count`` chunks (0: the limit of the target) of one step and connection.
 
     ``protocol`` says how many chunks a FIFO holds.
     """

@@ -1,4 +1,4 @@
-"""Give every message a channel, so that each connection stays within what a thread block can do.
+"""Give every message a channel, so that each connection stays within the limits of a thread block.
 
 Before::
 
@@ -41,7 +41,7 @@ MOST = 16
 
 
 class Spread(StrEnum):
-    """Policies that say what gets a channel of its own."""
+    """Policies that select the messages with a channel of their own."""
 
     LANES = "lanes"  #: parts of a connection, as few as will do
     CHAINS = "chains"  #: chains of forwarding that go different ways

@@ -44,7 +44,7 @@ PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
         (Op.RECV_REDUCE_COPY, Op.SEND): Op.RECV_REDUCE_COPY_SEND,
     }
 )
-"""(what wrote the slot, what sends it) -> the fused operation."""
+"""(writer of the slot, sender of it) -> the fused operation."""
 
 _FUSED = np.full((len(OPS), len(OPS)), ABSENT)
 """The same in numbers of operations."""
@@ -118,7 +118,7 @@ def _alone(code: Program, level: Ints, recv: Ints, send: Ints) -> Bools:
 
 
 def _ordered_locally(code: Program, found: SlotAccesses) -> bool:
-    """Test whether no rank needs messages to order two of its accesses."""
+    """Test if no rank needs messages to order two of its accesses."""
     later, earlier = found.conflicts()
     apart = code.block[later] != code.block[earlier]
     return bool(wait_clocks(code).done(earlier[apart], later[apart]).all())
@@ -199,7 +199,7 @@ class _Fusion:
         return fused.with_waits(*latest(fused, after, before))
 
     def _fused(self, first: Ints, second: Ints) -> Program:
-        """Return the program in which each second instruction does what its pair does."""
+        """Return the program in which each second instruction does the work of its pair."""
         code = self.code
         op = code.op.copy()
         op[second] = _FUSED[op[first], op[second]]

@@ -1,4 +1,4 @@
-"""Program to algorithm: what a program moves, freed from how it was assigned and ordered.
+"""Program to algorithm: the transfers of a program, without thread blocks and order.
 
 Before::
 
@@ -138,7 +138,7 @@ class _Lifting:
             self.rows.append((rank, source, rank, target, operand))
 
     def _is_added_next(self, at: int) -> bool:
-        """Test whether the next instruction of the block adds what this one receives (rrc)."""
+        """Test if the next instruction of the block adds the data that this one receives (rrc)."""
         after = at + 1
         return (
             self.ops[at] is Op.RECV
@@ -175,7 +175,7 @@ class _Lifting:
         return [self._named(rank, slot) for slot in self._slots(rank, first, count)]
 
     def _written(self, at: int, passes: bool, operands: set[int]) -> list[int]:
-        """Return the slots an instruction writes: new versions, unless it adds to what is there."""
+        """Return the slots an instruction writes: new versions, unless it adds to the old ones."""
         rank, found = self.rank[at], []
         for slot in self._slots(rank, self.dst[at], self.count[at]):
             name = self._named(rank, slot)
@@ -214,7 +214,7 @@ def _compacted(rows: list[Row], ranks: int) -> list[int]:
 def _chunks(rows: list[Row], c: Collective, aliases: Aliases) -> list[int]:
     """Return the chunk that each move moves, followed from the precondition through the slots.
 
-    Where nothing is known of the source, the operand tells, or what belongs at the target.
+    Where the source is unknown, the operand decides, or the chunk of the target.
     """
     held: dict[tuple[int, int], int] = {}
     for rank, chunk, _, offset in c.pre.rows().tolist():
@@ -308,7 +308,7 @@ class _Folding:
 
     @staticmethod
     def _within(positions: list[int], first: int, last: int) -> bool:
-        """Test whether one of them lies strictly between."""
+        """Test if one of them lies strictly between."""
         return bisect_right(positions, first) < bisect_left(positions, last)
 
     @staticmethod

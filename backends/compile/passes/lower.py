@@ -39,7 +39,7 @@ from ..analyses.unroll import schedule_in_grains, unrolled
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
-"""The step of what happens before the first message."""
+"""The step of operations before the first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Lower:
 
         Raises:
             UserError: more grains than can be looked at, or less than one part.
-            CheckFailed: a rank sends what it does not hold, or never gets what it must end with.
+            CheckFailed: a rank sends a chunk that it does not hold, or lacks one at the end.
         """
         if self.parts < 1:
             raise UserError(
@@ -93,7 +93,7 @@ def _ordered(schedule: Schedule, order: Order, room: int) -> Schedule:
     """The schedule in its planned order if ``room`` elements of a rank suffice for its transfers
     one by one; else the schedule as it is.
 
-    What is left in the steps of the schedule travels together with its neighbours.
+    Transfers left in the steps of the schedule travel together with their neighbours.
     """
     ends = np.concatenate([schedule.src, schedule.dst])
     most = int(np.bincount(ends, minlength=1).max())
@@ -290,7 +290,7 @@ def _turns(there: Ints, step: Ints) -> Ints:
 
 
 def _final_copies(places: _Places, local: _LocalRows) -> None:
-    """Copy into the output what must be there and never arrives."""
+    """Copy into the output the chunks that must be there and never arrive."""
     never = (places.final != NONE) & (places.first == NEVER)
     missing = np.flatnonzero(never & (places.initial == NONE))
     if len(missing):

@@ -58,7 +58,7 @@ class Prune:
 
 
 def _used(program: Program) -> Bools:
-    """Test whether each scratch slot, rank after rank, is named by an instruction of its rank."""
+    """Test if each scratch slot, rank after rank, is named by an instruction of its rank."""
     first, sizes = offsets(program.chunks[:, 2]), program.chunks[:, 2]
     used = np.zeros(first[-1], bool)
     for does, buffer, offset in (
@@ -179,7 +179,7 @@ class Elide:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Keep what leads to the postcondition."""
+    """Keep the instructions that lead to the postcondition."""
 
     name: ClassVar[str] = "dead"
 

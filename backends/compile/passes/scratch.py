@@ -63,7 +63,7 @@ class Scratch:
 
 @dataclass(eq=False)
 class _Slot:
-    """The accesses of a slot: what is done before the first, and the last of every block."""
+    """The accesses of a slot: those before the first, and the last of every block."""
 
     opening: Ints
     written: bool

@@ -67,7 +67,7 @@ class Sync:
     move: bool = False
 
     def apply(self, program: Program, target: Target) -> Program:
-        """Return the program with fewer waits; happens-before is kept, or implied by what is there.
+        """Return the program with fewer waits; happens-before is kept, or implied by the others.
 
         Raises:
             CheckFailed: the waits of a rank form a cycle, or the program deadlocks.
@@ -276,7 +276,7 @@ def _heads(code: Program, most: int) -> Ints:
 
 
 def _alike(code: Program) -> Bools:
-    """Test whether each instruction but the first goes on with the sum of the one before it."""
+    """Test if each instruction but the first goes on with the sum of the one before it."""
     adds = code.op == REDUCE
     buffer, apart = code.src >> 32, np.abs(code.src - code.dst) >= code.count
     same: Bools = adds[1:] & adds[:-1] & (code.block[1:] == code.block[:-1])

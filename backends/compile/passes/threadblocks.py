@@ -20,7 +20,7 @@ for every rank and channel (Kuhn 1955; scipy's ``linear_sum_assignment``), of mo
   than some block does anyway. For that is what bounds the loop over a large message: a block that
   adds on the way up a tree and copies on the way down cannot begin the next iteration before the
   end of this one.
-* ``policy=fewest`` pairs whatever is left, each pair a block less: first what holds up least.
+* ``policy=fewest`` pairs all that are left, each pair a block less: first those that delay least.
 
 No end is paired where its block would then have to cut its long messages (see ``aggregate``), nor
 where the block would be longer than the target allows; unless ``pair_all`` says that the target has
@@ -160,7 +160,7 @@ class _BlockEnds:
 
 
 _Pairs = tuple[Ints, Ints, Ints]
-"""Receiving ends, sending ends of the same rank and channel, and what each pair is worth."""
+"""Receiving ends, sending ends of the same rank and channel, and the gain of each pair."""
 
 
 def _unless(wishes: HintedEnds, pairs: _Pairs) -> _Pairs:

@@ -126,7 +126,7 @@ def _places(*pairs: tuple[Ints, Ints]) -> list[Ints]:
 
 
 def _together(moves: Moves) -> Bools:
-    """Test whether a move goes on with the next chunk where the move before it stopped."""
+    """Test if a move goes on with the next chunk where the move before it stopped."""
     result = (
         same_as_before(moves.src, moves.dst, moves.channel, moves.send_block, moves.recv_block)
         & ~moves.local

@@ -1,4 +1,4 @@
-"""Proof and execution of programs of library calls, from what each call is defined to do.
+"""Proof and execution of programs of library calls, from the definition of each call.
 
 The buffer is cut into as many units as the program makes pieces. A rank's window is a range of
 units; each unit in it has a value: the set of ranks whose contributions it sums (for the proof), or
@@ -92,7 +92,7 @@ def _run(
     """Return the windows at the end.
 
     Raises:
-        WrongCall: a call is not defined for what its members have.
+        WrongCall: a call is not defined for the values of its members.
     """
     held = [_Window(0, values) for values in start]
     for number, call in enumerate(program.calls, 1):

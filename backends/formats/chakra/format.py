@@ -1,4 +1,4 @@
-"""Chakra execution traces as a format: one file a rank, and what ASTRA-sim needs beside them."""
+"""Chakra execution traces as a format: one file a rank, and the files that ASTRA-sim needs too."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def _names(prefix: str, collective: Collective, several: bool) -> str:
 
 
 def _traces(graph: MessageGraph) -> dict[str, bytes]:
-    """Return the trace files of a graph; the first one's metadata says what the graph is for."""
+    """Return the trace files of a graph; the first one's metadata names its purpose."""
     files = {}
     for rank, own in enumerate(graph.ranks):
         about: dict[str, Any] = {"rank": rank, "copies": graph.copies[rank]}
@@ -345,7 +345,7 @@ def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
 
 
 def _about(trace: ExecutionTrace, where: str) -> dict[str, Any] | None:
-    """Return what weft says of a rank's trace; None: the trace is of another writer."""
+    """Return the metadata of weft in a rank's trace; None: the trace is of another writer."""
     told = trace.metadata.get("weft")
     if told is None:
         return None
@@ -459,7 +459,7 @@ def astra_sim_us(graph: MessageGraph, topology: Topology, *, mixed: bool = False
 
 # Nodes of Chakra execution traces (mlcommons/chakra 1.0.0, ``et_def.proto``), read and written.
 #
-# What weft adds are attributes and names of its own, which readers pass over: ``weft_input`` and
+# weft adds attributes and names of its own, which readers pass over: ``weft_input`` and
 # ``weft_output`` are offsets in a rank's buffers (as ``3`` or ``3,7``), ``weft_route`` of a send
 # the links of its message, and the attribute ``weft`` of the first file's metadata is a JSON object
 # with collective, size and copies. A turn is a computation of no time that takes no value.

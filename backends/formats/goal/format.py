@@ -239,7 +239,7 @@ def _places(node: GraphNode) -> str:
 
 @dataclass(slots=True)
 class _RankText:
-    """The nodes of a rank as they are read, their labels, and what each waits for.
+    """The nodes of a rank as they are read, their labels, and the predecessors of each.
 
     ``places``: offsets that a comment names for the operation below it, by its label.
     """
@@ -251,7 +251,7 @@ class _RankText:
     places: dict[str, str] = field(default_factory=dict)
 
     def done(self) -> tuple[GraphNode, ...]:
-        """Return the nodes, with what each waits for."""
+        """Return the nodes, with their predecessors."""
         return tuple(
             replace(node, needs=tuple(dict.fromkeys(a)), after=tuple(dict.fromkeys(b)))
             for node, a, b in zip(self.nodes, self.needs, self.after, strict=True)
@@ -291,7 +291,7 @@ def read_goal(text: str, where: str) -> MessageGraph:
         elif not said.startswith("//"):
             raise BadFile(f"{said[:60]!r} stands outside of the ranks", where=place)
     if own is not None:
-        raise BadFile("the last rank has no closing brace", where=where)
+        raise BadFile("expected a closing brace, got the end of the file", where=where)
     if len(ranks) != total:
         raise BadFile(f"rank {min(len(ranks), max(total, 0))} of {total} is missing", where=where)
     nodes = tuple(rank.done() for rank in ranks)
@@ -439,7 +439,7 @@ def _about(text: str, where: str) -> tuple[int, dict[str, Any] | None]:
 # spcl/LogGOPSim holds the receiver too, one port of a rank at a time.
 
 PS, FS = 10**6, 10**9
-"""Units of time of a µs: picoseconds, and femtoseconds for what those round too coarsely."""
+"""Units of time of a µs: picoseconds, and femtoseconds for times that those round too coarsely."""
 
 
 @dataclass(frozen=True, slots=True)

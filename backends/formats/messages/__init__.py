@@ -1,1 +1,1 @@
-"""Messages with dependencies: what simulators of networks by others read, in any file format."""
+"""Messages with dependencies, as network simulators of others read them, in any file format."""

@@ -227,7 +227,7 @@ class MessageFormat(Format, ABC):
         tell: ProgressCallback,
         remarks: tuple[tuple[str, str], ...] = (),
     ) -> ProvedArtefact:
-        """Read what was written, judge it, replay it, and return it; ``planned``: of each size.
+        """Read and judge the written files, replay them, return the graph; ``planned``: by size.
 
         Raises:
             CheckFailed: it is wrong.

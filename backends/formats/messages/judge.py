@@ -1,4 +1,4 @@
-"""Judge of message graphs: pairs, deadlocks, and what every output holds at the end.
+"""Judge of message graphs: pairs, deadlocks, and the final values of every output.
 
 It knows nothing of how graphs are made: it takes what a file says. Values are sets of
 contributions (:mod:`weft.backends.judge.values`); as no value is ever overwritten, one pass in any
@@ -221,7 +221,7 @@ class _Terms:
 
 
 def _result(graph: MessageGraph, collective: Collective, order: GraphOrder) -> Iterator[Finding]:
-    """Every output holds what the collective wants, once."""
+    """Every output holds the values of the collective, once."""
     for rank, place, node in graph.nodes():
         if node.kind is GraphNodeKind.SEND and len(node.needs) + len(node.inputs) != 1:
             text = f"a send of {len(node.needs) + len(node.inputs)} values, not of one"

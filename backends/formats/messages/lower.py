@@ -162,7 +162,7 @@ def _rows(schedule: Schedule) -> Iterator[tuple[int, int, int, int, bool]]:
 def _ends(
     writer: _GraphWriter, held: dict[tuple[int, int], tuple[_Value, int]]
 ) -> Iterator[tuple[int, int, _Value]]:
-    """Yield what must end where; chunks that end in one place are summed there."""
+    """Yield the chunks and their final places; those of one place are summed there."""
     rows = writer.collective.post.rows().tolist()
     rows.sort(key=lambda row: (row[0], row[3], row[1]))
     for (rank, offset), own in groupby(rows, key=lambda row: (row[0], row[3])):

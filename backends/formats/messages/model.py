@@ -1,4 +1,4 @@
-"""Message graphs: sends, receives and sums of every rank, and what each of them waits for.
+"""Message graphs: sends, receives and sums of every rank, and the predecessors of each.
 
 A node holds one value, a chunk or a sum of chunks. A send passes on the value of the one node that
 it needs (or of an input), a receive holds what its message brings, a sum adds the values of all
@@ -80,7 +80,7 @@ class MessageGraph:
 
     Attributes:
         ranks: the nodes of each rank.
-        collective: what the messages achieve; None: the files do not say.
+        collective: that of the messages; None: the files do not name it.
         message_bytes: the size of the message; 0: unknown.
         copies: for each rank pairs (offset in the input, offset in the output) of what a rank
             has from the start and must end with.

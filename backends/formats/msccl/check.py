@@ -1,4 +1,4 @@
-"""Check an MSCCL file: what each runtime refuses, its size range, and the proof of its code."""
+"""Check an MSCCL file: refusals of each runtime, its size range, and the proof of its code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def report_xml(
 ) -> CheckReport:
     """Everything wrong with a file, or its proof, for a runtime or the portable subset of all.
 
-    Without a target, what one runtime forbids is a warning, and an error if all of them do.
+    Without a target, refusals of one runtime are warnings, and errors if all of them refuse.
     ``collective`` says what the file must achieve; without it ``coll`` does, where it can.
 
     Raises:
@@ -190,7 +190,7 @@ def buffers_of_xml(algo: XmlAlgo) -> CallerBuffers:
 
 
 def consistent(algo: XmlAlgo) -> list[Finding]:
-    """microsoft/msccl's rule: i_chunks and o_chunks must be what the collective has."""
+    """microsoft/msccl's rule: i_chunks and o_chunks must be those of the collective."""
     multiple = {"allgather": (algo.ngpus, 1), "reduce_scatter": (1, algo.ngpus)}
     factors = multiple.get(algo.coll, (1, 1))
     found = []
@@ -198,19 +198,22 @@ def consistent(algo: XmlAlgo) -> list[Finding]:
         declared = (("i_chunks", r.input_chunks), ("o_chunks", r.output_chunks))
         for (name, chunks), factor in zip(declared, factors, strict=True):
             if chunks > 0 and chunks * factor != algo.message_chunks:
-                text = f"{name} {chunks} × {factor} is not nchunksperloop {algo.message_chunks}"
+                text = (
+                    f"{name}: expected {factor} × it to be nchunksperloop {algo.message_chunks}, "
+                    f"got {chunks}"
+                )
                 found.append(Finding("bounds", Severity.ERROR, text, r.id, kind="refused"))
     return found[:20]
 
 
 def negative_scratch(algo: XmlAlgo) -> list[Finding]:
     """Find ranks with a negative ``s_chunks``: every runtime refuses the file."""
-    ranks = [r.id for r in algo.ranks if r.scratch_chunks < 0]
-    text = "s_chunks is negative"
-    return [Finding("bounds", Severity.ERROR, text, r, kind="refused") for r in ranks[:20]]
+    wrong = {r.id: r.scratch_chunks for r in algo.ranks if r.scratch_chunks < 0}
+    told = [(r, f"s_chunks: expected 0 or more, got {got}") for r, got in wrong.items()]
+    return [Finding("bounds", Severity.ERROR, text, r, kind="refused") for r, text in told[:20]]
 
 
-# --- the attributes of <algo>: when a runtime selects the file, and what it costs -----------------
+# --- the attributes of <algo>: when a runtime selects the file, and its cost ----------------------
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ class Sizes:
 
     @property
     def empty(self) -> bool:
-        """Test whether the range is without a message."""
+        """Test if the range is without a message."""
         return self.high is not None and self.low > self.high
 
     def __str__(self) -> str:
@@ -254,17 +257,17 @@ def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
     """Return findings on why a runtime would reject or never select the file."""
     note = _Notes()
     if algo.message_chunks < 1:
-        note(f"nchunksperloop is {algo.message_chunks}", "crashes")
+        note(f"nchunksperloop: expected 1 or more, got {algo.message_chunks}", "crashes")
         return note.found
     if "M" in target.letters:
         _msccl(algo, code, note)
     range_ = sizes_of(algo, target)
     if range_.empty:
         low, high = algo.min_bytes or 0, algo.max_bytes
-        text = f"no message size is from minBytes {low} to maxBytes {high}"
-        note(text + (", which is excluded" if target.max_bytes_excluded else ""), "ignored")
+        most = "below" if target.max_bytes_excluded else "at most"
+        note(f"minBytes: expected {most} maxBytes {high}, got {low}", "ignored")
     if algo.outofplace is False and not algo.inplace and target.letters != "M":
-        note("neither inplace nor outofplace", "ignored")
+        note("expected inplace=1 or outofplace=1, got neither", "ignored")
     if range_.high is not None:
         chunk = -(-range_.high // algo.message_chunks)
         turns = -(-chunk // target.payload[algo.protocol])
@@ -278,18 +281,20 @@ def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
 
 
 def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
-    """Note what only microsoft/msccl looks at."""
+    """Note attributes that only microsoft/msccl reads."""
     low = algo.min_bytes or 0
     high = algo.max_bytes if algo.max_bytes is not None else FACTS.absent_max_bytes
     if low < 0 or high < 0:
-        note("minBytes or maxBytes is negative", "refused")
+        note(f"minBytes, maxBytes: expected 0 or more, got {low} and {high}", "refused")
     elif low > high:
-        note(f"minBytes {low} is more than maxBytes {high}", "refused")
+        note(f"minBytes: expected at most maxBytes {high}, got {low}", "refused")
     if algo.nthreads % 32 or algo.nthreads < 0:
-        note(f"nthreads {algo.nthreads} is not a multiple of 32", "refused")
+        note(f"nthreads: expected a multiple of 32, got {algo.nthreads}", "refused")
     waits = int(np.diff(code.wait_start).max(initial=0))
     if 0 < algo.nthreads < waits:
-        text = f"a step waits for {waits} others, one by a thread: nthreads is {algo.nthreads}"
+        text = (
+            f"nthreads: expected {waits} or more, one for each wait of a step, got {algo.nthreads}"
+        )
         note(text, "late-wait")
     if algo.coll == "alltoall" and algo.inplace:
         note("inplace=1: msccl refuses alltoall in place", "ignored")
@@ -303,10 +308,10 @@ def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
 
 
 def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
-    """Note what every runtime takes, but not in the same way."""
+    """Note attributes that runtimes read differently."""
     note = _Notes()
     if algo.coll not in PORTABLE:
-        text = f"coll {algo.coll} is not one that all runtimes know"
+        text = f"coll: expected one that all runtimes know, got {algo.coll}"
         if algo.coll in ("reduce_scatter", "reducescatter"):
             text += ": msccl spells it reduce_scatter, rccl and executor reducescatter"
         note(text, "portable")
@@ -318,7 +323,7 @@ def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
 
 
 def notes(algo: XmlAlgo, code: Code, targets: list[Target]) -> list[Finding]:
-    """Note what is right and still good to know."""
+    """Note correct attributes with a limitation."""
     letters = "".join(sorted({x for t in targets for x in t.letters}))
     found = []
 
@@ -327,7 +332,7 @@ def notes(algo: XmlAlgo, code: Code, targets: list[Target]) -> list[Finding]:
 
     rooted = algo.coll in ("broadcast", "reduce")
     if rooted:
-        note("the root is the file's, whatever root the caller passes")
+        note("the root is the file's; the caller's is ignored")
     if rooted and algo.protocol is Protocol.SIMPLE:
         note(
             f"{algo.coll} under Simple: safe over NVLink and PCIe peers only, the step count of "
@@ -341,7 +346,7 @@ def notes(algo: XmlAlgo, code: Code, targets: list[Target]) -> list[Finding]:
             f"{16 * algo.message_chunks} bytes"
         )
     if algo.coll in NO_MEANING:
-        note(f"coll {algo.coll} has no counts per peer: no runtime calls it with a use")
+        note(f"coll {algo.coll} lacks counts per peer: no runtime calls it usefully")
     if len(algo.name) > 63:
         note("only the first 63 characters of the name are kept")
     return found

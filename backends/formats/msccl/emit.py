@@ -156,7 +156,7 @@ def _sizes(program: Program) -> tuple[Ints, Ints, Ints]:
 
 
 def _require_sizes(program: Program, target: Target) -> None:
-    """Check what the columns of a program show of its ranks' sizes.
+    """Check the sizes of ranks that the columns of a program show.
 
     Raises:
         UserError: a rank is too large.
@@ -201,7 +201,7 @@ def collective_name(kind: Kind, target: Target) -> str:
                 hint="write two files, with --target msccl and --target rccl",
             )
         raise UserError(
-            f"{target.name} has no collective {kind}",
+            f"expected a collective of {target.name}, got {kind}",
             hint=f"it knows {known}; --to msccl-xml with target msccl writes a custom one",
         )
     return spelled
@@ -347,7 +347,7 @@ def _low_targets_first(code: RankProgram, target: Target) -> RankProgram:
 def _check_rank(
     program: Program, target: Target, rank: int, code: RankProgram, texts: _Texts
 ) -> None:
-    """Check what the runtime executes and can number; sizes: :func:`_require_sizes`."""
+    """Check that the runtime executes and can number all steps; sizes: :func:`_require_sizes`."""
     where = f"on rank {rank}"
     waited = max(
         (b for block in code for i in block.code if i.waits for b, _ in i.waits), default=0

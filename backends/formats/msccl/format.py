@@ -46,7 +46,7 @@ class MscclXml(Format):
     cites: ClassVar[str] = "Cowan et al., MSCCLang, ASPLOS 2023, arXiv:2201.11840"
     noun: ClassVar[str] = "MSCCL XML file"
     suffix: ClassVar[str] = ".xml"
-    no_casts: ClassVar[str] = "MSCCL XML has no instruction and no channel type for a switch"
+    no_casts: ClassVar[str] = "MSCCL XML lacks instructions and channel types for switches"
     asks_collective: ClassVar[bool] = True
     compiled: ClassVar[bool] = True
 

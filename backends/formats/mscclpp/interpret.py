@@ -132,7 +132,8 @@ def fit(collective: Collective, plan: ExecutionPlan) -> Collective:
     pieces, rest = divmod(have, collective.message_chunks)
     if rest or not pieces:
         raise UserError(
-            f"{have} chunks are no multiple of the collective's {collective.message_chunks}",
+            f"expected a multiple of the collective's {collective.message_chunks} chunks, "
+            f"got {have}",
             where=plan.name,
         )
     return collective.split(pieces)

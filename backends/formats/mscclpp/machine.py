@@ -74,7 +74,7 @@ class Write:
 
 
 class PlanMemory:
-    """The buffers of all GPUs in one data type. Scratch keeps what it has from launch to launch.
+    """The buffers of all GPUs in one data type. Scratch is kept from launch to launch.
 
     The callers' buffers are one array (:mod:`weft.backends.execute.layout` says where everything
     lies); scratch is one array per GPU beside another of **marks**. A packet of a chunk takes two
@@ -95,7 +95,7 @@ class PlanMemory:
         self.marks = [np.zeros(size * self.halves, np.int64) for size in self.half]
 
     def reset(self) -> None:
-        """Before a run: what an earlier run left in scratch counts for nothing."""
+        """Prepare a run: values that an earlier run left in scratch do not count."""
         for values, marks in zip(self.scratch, self.marks, strict=True):
             values.fill(99)
             marks.fill(0)
@@ -121,7 +121,7 @@ class PlanMemory:
 
 @dataclass(slots=True, eq=False)
 class Thread:
-    """A thread: at which event it is, and what it wrote since the last meeting of its block."""
+    """A thread: its event, and its writes since the last meeting of its block."""
 
     block: BlockRun
     number: int
@@ -133,7 +133,7 @@ class Thread:
 
 @dataclass(slots=True, eq=False)
 class BlockRun:
-    """A thread block: its events, its threads, what all of them had written when they last met.
+    """A thread block: its events, its threads, and their writes up to their last meeting.
 
     ``shares``: the number of each event among those whose elements the threads divide.
     """
@@ -226,7 +226,7 @@ class PlanMachine:
                 yield from waits
 
     def _give(self, t: Thread, e: PlanEvent, share: slice) -> None:
-        """Thread k raises the k-th counter: at once, or after what was posted."""
+        """Thread k raises the k-th counter: at once, or after posted writes."""
         for k in range(t.number, len(e.counters), LIMITS.threads):
             counter = e.counters[k]
             if e.ports:
@@ -321,7 +321,7 @@ class PlanMachine:
     # --- what they do it with -------------------------------------------------------------------
 
     def _pauses(self) -> bool:
-        """Test whether a thread stops between reading and writing."""
+        """Test if a thread stops between reading and writing."""
         return self.rng.random() < 0.3
 
     def _write(self, t: Thread, sink: MemoryPlace, share: slice, values: Any) -> None:
@@ -346,7 +346,7 @@ class PlanMachine:
         t.writes.append(write)
 
     def _written_by(self, t: Thread) -> tuple[Write, ...]:
-        """Return what a release by a thread covers: its own writes, others' up to the last meeting.
+        """Return the writes that a thread's release covers: its own, others' before the meeting.
 
         What it stored through a switch into its own GPU's memory has arrived when it releases.
         """
@@ -383,7 +383,7 @@ class PlanMachine:
             self.runnable += self.waiting.pop(key)
 
     def _meet(self, t: Thread, event: PlanEvent) -> None:
-        """Once all threads of a block have met, what each wrote is what the block wrote."""
+        """Once all threads of a block have met, the writes of each are those of the block."""
         block = t.block
         block.arrived.append(t)
         if len(block.arrived) < LIMITS.threads:

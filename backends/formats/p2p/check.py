@@ -189,7 +189,7 @@ class _WorkRows:
 
 
 def _overlaps(work: _WorkRows, memory: BufferLayout) -> list[Finding]:
-    """Work that reads some of what it writes, shifted: libraries differ in what they make of it."""
+    """Work whose source and destination overlap, shifted: libraries differ in its result."""
     found = []
     for term in (work.first, work.second):
         apart = np.abs(term - work.into)
@@ -261,7 +261,7 @@ def _wrong(wanted: WantedValues, held: Values, memory: BufferLayout) -> list[Fin
 
 
 def _overwritten(script: Script, first: Values, held: Values, place: BufferLayout) -> list[Finding]:
-    """Out of place, the input must stay what it was."""
+    """Out of place, the input must stay unchanged."""
     if script.in_place or not script.collective.input_chunks:
         return []
     rows = (place.base[:, :1] + np.arange(script.collective.input_chunks)).ravel()

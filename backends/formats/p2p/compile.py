@@ -134,7 +134,7 @@ def script_of(flow: Flow, name: str) -> Script:
     landing = _staged(flow, number, scratch)
     one = np.ones(len(m), np.int64)
     talk = _merged_talk(_Talk(*(x[order] for x in (number, m.src, m.dst, m.send, landing, one))))
-    # What is done before the first message is a round of its own, without messages: round 0.
+    # Work before the first message is a round of its own, without messages: round 0.
     after = np.searchsorted(steps, local.step, side="right")
     work = _merged_work(_all_work(flow, number, landing, after))
     if len(talk.round) + len(work.round) > LIMITS.written_lines:
@@ -167,7 +167,7 @@ def _staged(flow: Flow, number: Ints, scratch: Slots) -> Ints:
 
 
 def _all_work(flow: Flow, number: Ints, landing: Ints, after: Ints) -> _LocalWork:
-    """Copies out of scratch, sums of what came, and the flow's own local work, in that order."""
+    """Copies out of scratch, sums of received data, and the flow's local work, in that order."""
     m, local = flow.messages, flow.local
     late = np.flatnonzero(landing != m.recv)
     adds = np.flatnonzero(m.add_to != NONE)
@@ -208,7 +208,7 @@ def _merged_talk(t: _Talk) -> _Talk:
 
 
 def _merged_work(w: _LocalWork) -> _LocalWork:
-    """Neighbouring chunks of one rank's work in one operation, unless it read what it writes."""
+    """Neighbouring chunks of one rank's work in one operation, unless it would read its result."""
     joins = _same(w.round, w.rank) & _next(w.into) & _next(w.first)
     copies = w.second == NONE
     joins &= _next(w.second) | copies

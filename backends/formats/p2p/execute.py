@@ -20,7 +20,7 @@ from .data import Exam, type_named, units_of
 from .embedded.threads import Hub, Threads
 
 LENGTHS = (1, 6, 35)
-"""Elements of a unit in a test: fewer than chunks, and what chunks do not divide."""
+"""Elements of a unit in a test: fewer than chunks, and not a multiple of them."""
 
 
 def execute(
@@ -85,7 +85,7 @@ def aliases(units: Collective) -> bool:
 
 
 def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
-    """One call on all ranks; what is wrong with it, or None."""
+    """One call on all ranks; return its fault, or None."""
     wrongs: list[str] = []
 
     def main(wire: Threads) -> None:

@@ -152,7 +152,7 @@ class ScriptFile(Format):
         return ProvedArtefact(text, script, size, GOOD, Check("script", True, GOOD), facts)
 
     def size(self, script: Script) -> tuple[str, dict[str, Any]]:
-        """Return how large a script is, in words, and what this runtime adds to its facts."""
+        """Return the size of a script, in words, and the facts that this runtime adds."""
         return size_of(script), {}
 
 

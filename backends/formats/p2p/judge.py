@@ -11,7 +11,7 @@ from .read import permutes_in, read_script, runtime_of
 
 
 def judge(text: str, where: str) -> tuple[Script, list[Finding]]:
-    """Return the script of a file, and what the checker finds in it.
+    """Return the script of a file, and the findings of the checker.
 
     The rounds are proved. The code that carries them out is not: a warning says so where it is not
     word for word what weft writes for these rounds.

@@ -1,4 +1,4 @@
-"""The script: what every rank sends, receives and computes, round by round.
+"""The script: sends, receives and computations of every rank, round by round.
 
 In a **round** a rank posts all its sends and receives at once and waits for all of them; then it
 does its local work, in order. Sends read what held before the round. The messages from one rank to
@@ -42,7 +42,7 @@ class ChunkRange:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One end of a message: what is read or written here, and the rank at the other end."""
+    """One end of a message: the slice read or written here, and the rank at the other end."""
 
     part: ChunkRange
     peer: int

@@ -42,7 +42,7 @@ Permute = tuple[Route, ...]
 """Messages of which each rank sends at most one and receives at most one."""
 
 Wave = tuple[tuple[LocalOperation, ...], ...]
-"""Operations of every rank, none of which reads or writes what an earlier one of them wrote."""
+"""Operations of every rank, none of which touches a slot that an earlier one of them wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _permuted(script: Script, number: int) -> PermuteRound:
 def _waves(
     script: Script, rank: int, work: Sequence[LocalOperation]
 ) -> Iterator[tuple[LocalOperation, ...]]:
-    """Cut work, in order, before each operation that needs what one since the last cut wrote."""
+    """Cut work, in order, before each operation that reads a write since the last cut."""
     wave: list[LocalOperation] = []
     written: set[int] = set()
     for one in work:
@@ -229,7 +229,7 @@ def _wave(wave: Wave) -> str:
 
 
 def read_rounds(texts: Texts, ranks: int, where: str) -> tuple[PermuteRound, ...]:
-    """Read what :func:`write_rounds` writes.
+    """Read the text of :func:`write_rounds`.
 
     Raises:
         BadFile: anything else.

@@ -44,7 +44,7 @@ def part_text(part: ChunkRange) -> str:
 
 
 def parse(line: str, where: str = "round") -> Round:
-    """Read what :func:`write` writes.
+    """Read the text of :func:`write`.
 
     Raises:
         BadFile: anything else.
@@ -67,7 +67,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def read_work(text: str, where: str) -> LocalOperation:
-    """Read what :func:`work_text` writes.
+    """Read the text of :func:`work_text`.
 
     Raises:
         BadFile: anything else.
@@ -80,7 +80,7 @@ def read_work(text: str, where: str) -> LocalOperation:
 
 
 def read_part(text: str, where: str) -> ChunkRange:
-    """Read what :func:`part_text` writes.
+    """Read the text of :func:`part_text`.
 
     Raises:
         BadFile: anything else.

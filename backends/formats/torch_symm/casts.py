@@ -1,4 +1,4 @@
-"""Files in which switches sum and copy: what the instructions have, and what is refused.
+"""Files in which switches sum and copy: fields of the instructions, and refusals.
 
 Torch gives one multicast address, of the memory of all ranks of the group. ``multimem.ld_reduce``
 and ``multimem.st`` (PTX 8.1, sm_90) are 16 bytes wide here; chunks begin at multiples of that.

@@ -157,7 +157,7 @@ def header(plan: ExecutionPlan, c: Collective) -> dict[str, Any]:
 
 
 def _same_or_row(c: Collective) -> str:
-    """Return in words what a result looks like that is neither scattered nor gathered."""
+    """Return the shape of a result that is neither scattered nor gathered, in words."""
     if c.kind is Kind.CUSTOM and c.input_chunks != c.output_chunks:
         return f"{c.output_chunks} parts in a row, each as large as the {c.input_chunks} of x"
     return "a tensor of the same shape"
@@ -189,7 +189,7 @@ def places(plan: ExecutionPlan, c: Collective) -> tuple[tuple[Place, Place], ...
 
 
 def adds(plan: ExecutionPlan) -> bool:
-    """Return whether the plan combines data; else any type is moved as it is."""
+    """Return True if the plan combines data; else any type is moved as it is."""
     return _uses(plan, SUMS)
 
 
@@ -206,7 +206,7 @@ def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:
     """
     if op not in OPERATORS:
         raise UserError(
-            f"torch-symm has no operator {op!r}", where="--to", hint=f"op={'|'.join(OPERATORS)}"
+            f"expected an operator, got {op!r}", where="--to", hint=f"op={'|'.join(OPERATORS)}"
         )
     if op != "sum" and not adds(plan):
         raise UserError(
@@ -221,4 +221,4 @@ def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:
         packed = dtype in WIDE
         why = f": a packet holds 4 bytes of data, and {dtype} has 8" if packed else ""
         hint = "--protocol Simple" if packed else f"dtype={'|'.join(known)}"
-        raise UserError(f"torch-symm has no {op} of {dtype}{why}", where="--to", hint=hint)
+        raise UserError(f"torch-symm cannot do {op} of {dtype}{why}", where="--to", hint=hint)

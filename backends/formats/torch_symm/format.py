@@ -68,7 +68,7 @@ class TorchSymm(Format):
         return read_program(text, where)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
-        """Return the form, the findings of the plan checker, and what the plan computes.
+        """Return the form, the findings of the plan checker, and the collective of the plan.
 
         The file is not executed, but what weft writes for its program: where its code is another,
         a finding says that it is not judged, and the plan alone is executed.
@@ -171,7 +171,7 @@ class TorchSymm(Format):
 
         if program.protocol is Protocol.LL128:
             raise UserError(
-                "torch-symm has no LL128",
+                "expected protocol Simple or LL, got LL128",
                 where=self.name,
                 hint="--protocol LL for small messages, Simple for large ones",
             )
@@ -193,7 +193,7 @@ class TorchSymm(Format):
     def _require_vllm(self, kind: Kind) -> None:
         if self.vllm and kind is not Kind.ALLREDUCE:
             raise UserError(
-                f"vLLM's custom allreduce is no {kind}",
+                f"vllm=true: expected an allreduce, got {kind}",
                 where=self.name,
                 hint="leave vllm=true out",
             )

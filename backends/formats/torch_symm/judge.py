@@ -1,4 +1,4 @@
-"""Judge an emitted file by its text: the plan in it, what the kernel needs of it, and its code."""
+"""Judge an emitted file by its text: the plan in it, the kernel's requirements, and its code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .text import SEMAPHORES, SIGNALS
 
 
 def judge(text: str, where: str) -> tuple[SymmProgram, list[Finding]]:
-    """Return the program of a file, and what is wrong with it.
+    """Return the program of a file, and its faults.
 
     The plan is proved. The kernel's code is not proved here: a warning says so where it is not word
     for word what weft writes for this plan.
@@ -86,7 +86,7 @@ def counters(plan: ExecutionPlan) -> Iterator[Finding]:
 
 
 def _code(text: str) -> str:
-    """Return what does not depend on where the program is from: docstring and defaults left out."""
+    """Return the code without docstring and defaults, which depend on the origin of the program."""
     body = text.split('"""', 2)[-1]
     lines = [line for line in body.splitlines() if "def __init__(self, dtype=" not in line]
     return "\n".join(lines).split('if __name__ == "__main__":')[0].strip()

@@ -1,4 +1,4 @@
-"""A plan with names instead of positions, and back: what the lines of an emitted file say."""
+"""A plan with names instead of positions, as in the lines of an emitted file, and back."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _require_memory(plan: ExecutionPlan) -> None:
         for op in (op for block in gpu.blocks for op in block.ops):
             if op.op not in KNOWN or op.share is not None:
                 raise UserError(
-                    f"torch-symm has no `{op.op}`{' shared by blocks' if op.share else ''}",
+                    f"torch-symm cannot do `{op.op}`{' shared by blocks' if op.share else ''}",
                     where=plan.name,
                     hint="--to mscclpp-json takes the plan as it is",
                 )

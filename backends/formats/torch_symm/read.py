@@ -25,7 +25,7 @@ NAMED = ("HEADER", "RANKS", "MIN_BYTES", "MAX_BYTES", "ROWS", "PLACES", "CHUNKS"
 
 @dataclass(frozen=True, slots=True)
 class SymmProgram:
-    """The plan in a file, the collective that it states, and what its code has.
+    """The plan in a file, the collective that it states, and the names in its code.
 
     ``specialised``: numbers are constants. ``vllm``: with the drop-in. ``sums``: by type, what the
     switch does.
@@ -39,7 +39,7 @@ class SymmProgram:
 
 
 def read_program(text: str, where: str) -> SymmProgram:
-    """Return what a file says: well formed, not proved.
+    """Return the contents of a file: well formed, not proved.
 
     Raises:
         BadFile: not such a file, or one that was edited into something else.

@@ -136,7 +136,7 @@ def write_blocks(blocks: Iterable[Sequence[BlockStep]], width: int) -> list[str]
 
 
 def parse_block(line: str, where: str) -> list[BlockStep]:
-    """Read what :func:`write_line` writes.
+    """Read the text of :func:`write_line`.
 
     Raises:
         BadFile: anything else.

@@ -6,7 +6,7 @@ As a program: one of the ranks that :mod:`..launcher` started.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ Mine = dict[str, tuple[list[float], str | None]]
 
 
 def _size(bench: Bench, exam: Exam, calls: dict[str, Call], world: World, member: Member) -> Mine:
-    """Seconds of this rank's calls, and what is wrong, by contestant."""
+    """Return seconds of this rank's calls, and the first error, by contestant."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     wrong: dict[str, str | None] = dict.fromkeys(calls)
     send, _ = arguments(exam, member.rank, in_place=False)
@@ -95,7 +95,7 @@ def turned(names: list[str], turn: int) -> list[str]:
 
 
 def on_devices(bench: Bench, tell: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return what :func:`attend` does, of ranks that are JAX's devices: one process calls all.
+    """Return rows as :func:`attend`, of ranks that are JAX's devices: one process calls all.
 
     Raises:
         Missing: there are too few devices.
@@ -137,15 +137,16 @@ def row_of(size: int, name: str, ranks: list[tuple[list[float], str | None]]) ->
     return {"bytes": size, "name": name, "us": slowest, "wrong": wrong}
 
 
-def serve(on: str, plan: Any, folder: Path, tell: Callable[[str], None]) -> Any:
-    """Run one of the ranks of the job in a folder."""
+def serve(on: str, plan: Any, folder: Path, tell: Callable[[str], None]) -> Iterator[Any]:
+    """Run one of the ranks of the job in a folder; its times are yielded before the world closes,
+    which may fail."""
     bench = Bench.from_json(plan)
     if on == "jax":
-        return on_devices(bench, tell)
+        yield on_devices(bench, tell)
+        return
     world = world_of(on, bench.timeout, folder, bench.units.ranks)
-    rows = attend(bench, world, tell if not world.rank else lambda _: None)
+    yield attend(bench, world, tell if not world.rank else lambda _: None)
     world.close()
-    return rows
 
 
 # --- the runtimes' own collectives, on the arrays that our functions take -------------------------
@@ -262,7 +263,7 @@ def native_of(world: Any, bench: Bench) -> tuple[str, Call] | None:
     if isinstance(world, NcclWorld):
         name, call = "NCCL", _nccl(world.connection.link.comm, bench.units)
     elif isinstance(world, MpiWorld):
-        # mpi4py knows no bfloat16; our functions send bytes.
+        # mpi4py lacks bfloat16; our functions send bytes.
         name, call = "MPI", None if bench.dtype == "bfloat16" else _mpi(world.comm, bench.units)
     else:
         name, call = "torch", _torch(world.dist, bench.units)

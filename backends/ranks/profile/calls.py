@@ -47,7 +47,7 @@ class SomeRanks:
 
 
 class WireCaller:
-    """weft's own programs, on any wire: what a survey times, for those ranks that take part.
+    """weft's own programs that a survey times, on any wire, for the ranks that take part.
 
     Attributes:
         protocols: of the runtime.

@@ -84,7 +84,7 @@ def classes(samples: Floats, alike: float = EFFORT.alike_share) -> npt.NDArray[n
     The parts are split likewise.
     """
     medians = np.median(samples, axis=1)
-    # What slows a whole sweep slows all of them.
+    # Noise that slows a whole sweep slows all of them.
     common = np.median(samples - medians[:, None], axis=0) if len(samples) > 2 else 0.0
     samples = samples - common
     order = np.argsort(medians, kind="stable")

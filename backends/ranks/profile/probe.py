@@ -15,7 +15,7 @@ from .model import EFFORT, Echo, Flow, ProbeLimits, Session
 from .noise import standard_errors
 
 THERE, BACK, MEET, GO, TURN, GIVE, LENGTH, TEXT = range(1, 9)
-"""Numbers of exchanges: what they are for."""
+"""Numbers of exchanges, by purpose."""
 
 
 class Probe:

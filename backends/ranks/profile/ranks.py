@@ -53,8 +53,8 @@ class Patient(Mpi):
         )
 
 
-def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
-    """Run a rank of MPI; return the findings on rank 0.
+def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Iterator[Findings | None]:
+    """Run a rank of MPI; yield the findings on rank 0.
 
     Raises:
         Missing: mpi4py is not installed.
@@ -63,13 +63,14 @@ def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
         raise Missing("MPI needs the Python package mpi4py", hint="pip install 'weft[mpi]'")
     wire, patient = Mpi(timeout=EFFORT.wait_seconds), Patient(timeout=effort.seconds)
     probe = Probe(wire, patient, np.copy, np.asarray, effort.batches)
-    return survey(probe, effort, seed, tell, WireCaller(probe))
+    yield survey(probe, effort, seed, tell, WireCaller(probe))
 
 
 def measure_torch(
     effort: ProbeLimits, seed: int, tell: Tell, place: Path | None = None, ranks: int = -1
-) -> Findings | None:
-    """Run a rank of torch.distributed (gloo), of torchrun or of a job with a folder.
+) -> Iterator[Findings | None]:
+    """Run a rank of torch.distributed (gloo), of torchrun or of a job with a folder; yield the
+    findings on rank 0, then leave the ranks.
 
     Raises:
         Missing: torch is not installed.
@@ -85,9 +86,8 @@ def measure_torch(
         lambda x: x.numpy(),
         effort.batches,
     )
-    found = survey(probe, effort, seed, tell, WireCaller(probe))
+    yield survey(probe, effort, seed, tell, WireCaller(probe))
     world.close()
-    return found
 
 
 def measure_threads(ranks: int, effort: ProbeLimits, seed: int, tell: Tell) -> Findings:
@@ -187,21 +187,21 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
-    """Run a rank that MPI started; return the findings on rank 0.
+def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Iterator[Findings | None]:
+    """Run a rank that MPI started; yield the findings on rank 0.
 
     Raises:
         Missing: as :func:`connected`.
     """
     probe = probe_of(connected(), effort)
     if not shares_gpus():
-        return survey(probe, effort, seed, tell, NcclCaller(probe))
-    found = survey(probe, effort, seed, tell, None)
-    return found and replace(found, remarks=(ON_ONE_GPU, *found.remarks))
+        yield survey(probe, effort, seed, tell, NcclCaller(probe))
+    elif found := survey(probe, effort, seed, tell, None):
+        yield replace(found, remarks=(ON_ONE_GPU, *found.remarks))
 
 
 def written(name: str, found: Findings, family: str = "") -> dict[str, Any]:
-    """Return the topology and what is known of it, as JSON.
+    """Return the topology and its measured facts, as JSON.
 
     Raises:
         UnknownName: no such family.
@@ -229,14 +229,15 @@ def written(name: str, found: Findings, family: str = "") -> dict[str, Any]:
     }
 
 
-def serve(on: str, plan: Any, folder: Path, tell: Tell) -> dict[str, Any] | None:
+def serve(on: str, plan: Any, folder: Path, tell: Tell) -> Iterator[dict[str, Any] | None]:
     """Run one of the ranks that :mod:`..launcher` started."""
     effort, seed = ProbeLimits(**plan["effort"]), plan["seed"]
     if on == "torch":
-        found = measure_torch(effort, seed, tell, folder, plan["ranks"])
+        measured = measure_torch(effort, seed, tell, folder, plan["ranks"])
     else:
-        found = (measure_mpi if on == "mpi" else measure_nccl)(effort, seed, tell)
-    return None if found is None else written(plan["name"], found, plan["family"])
+        measured = (measure_mpi if on == "mpi" else measure_nccl)(effort, seed, tell)
+    for found in measured:
+        yield None if found is None else written(plan["name"], found, plan["family"])
 
 
 GB_PER_S = 1e-3
@@ -244,7 +245,7 @@ GB_PER_S = 1e-3
 
 
 def topology_of(name: str, found: Findings, family: str = "") -> Topology:
-    """Return a link for every direction, with hosts for groups, and what is shared.
+    """Return a link for every direction, with hosts for groups, and shared resources.
 
     Links of one class are exactly equal, and numbers have the digits that are known: equal links
     are what symmetry is made of. What calls tell is in the numbers of the runtime model, and what
@@ -322,7 +323,7 @@ def notes_of(found: Findings) -> tuple[str, ...]:
         cost = rounded_text(found.overhead)
         lines.append(
             f"when all ranks send, each message costs all of them {cost} µs, for which a "
-            f"topology has no word: --overhead {cost}us of weft simulate and weft bench"
+            f"topology file lacks a key: --overhead {cost}us of weft simulate and weft bench"
         )
     return (*lines, *found.remarks)
 
@@ -477,7 +478,7 @@ def _of_large(
     rates: Mapping[CallPath, float],
     remarks: list[str],
 ) -> Iterator[CallNumber]:
-    """Yield the share of its links' bandwidth that a ring reaches, and what one channel sends."""
+    """Yield the share of its links' bandwidth that a ring reaches, and the rate of one channel."""
     for one in times:
         if one.step is not CallStep.LARGE:
             continue

@@ -24,7 +24,7 @@ from .probe import Probe, Tell, sweep_all
 def survey(
     probe: Probe, effort: ProbeLimits, seed: int, tell: Tell, caller: WireCaller | None = None
 ) -> Findings | None:
-    """Measure; what was found, on rank 0.
+    """Measure; return the findings on rank 0.
 
     ``caller``: whose calls are timed as well; None: no calls.
 
@@ -205,7 +205,7 @@ Groups = tuple[tuple[int, ...], ...]
 def groups_of(
     found: Mapping[Flow, AlphaBeta], ranks: int, largest: int
 ) -> tuple[Groups, str | None]:
-    """The groups, that of rank 0 first, one if all are near; and what is not clear, in words.
+    """The groups, that of rank 0 first, one if all are near; and doubts, in words.
 
     All ranks of a group are nearer to each other than to any rank outside it.
     """

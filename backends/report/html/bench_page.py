@@ -225,7 +225,7 @@ def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, 
     drawn = any(value > 0 for _, value, _ in spots)
     return charts_section(
         "search",
-        "How the search went",
+        "Course of the search",
         [_chart(spots, along, end, unit)] if drawn else [],
         ("found",),
         [[figure(float(x[along])), str(x["found"])] for x in found],

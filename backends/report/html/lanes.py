@@ -38,7 +38,7 @@ WORDS = (
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Columns: the row, start and length in µs, the item, and what it does (``kind``)."""
+    """Columns: the row, start and length in µs, the item, and its ``kind``."""
 
     row: Ints
     start: Floats

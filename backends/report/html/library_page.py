@@ -377,7 +377,7 @@ def back_end_section(topology: Topology) -> Facts:
 
 
 def deploy_section(library: Library) -> Facts:
-    """Return what makes a runtime use the library, with a place for its folder."""
+    """Return the settings by which a runtime uses the library, with a place for its folder."""
     found = guide(library, FOLDER)
     rows = [
         f"{one.loader.name}: {one.loader.title}\n  {TAKES[one.loader.format]}; {one.words}"
@@ -400,7 +400,7 @@ def deploy_section(library: Library) -> Facts:
     ]
     return {
         "id": "deploy",
-        "title": "What next: make a runtime use it",
+        "title": "Next: make a runtime use it",
         "part": "listing",
         "open": True,
         "parts": [{"title": title, "text": text} for title, text in parts],

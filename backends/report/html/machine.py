@@ -34,7 +34,7 @@ def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, An
 
 
 def _folded_facts(one: FoldedMachine) -> dict[str, Any]:
-    """Return the drawing of hosts, and what of the whole each of its parts stands for."""
+    """Return the drawing of hosts, and the parts of the whole that each of its parts stands for."""
     facts = _drawn(one.topology, None, LIMITS.links)
     racks = {box[0]: f"rack {box[0].removeprefix('host ')}" for box in facts["boxes"]}
     hosts = len(one.ranks)

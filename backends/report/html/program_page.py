@@ -114,7 +114,7 @@ def program_page(shown: ShownProgram, most: int = LIMITS.bars) -> Facts:
 
 
 ORDERED = (
-    "No machine is named (-t TOPO), so there are no times: each instruction stands as far to the "
+    "No machine is named (-t TOPO), so times are unknown: each instruction stands as far to the "
     "right as the longest chain of instructions that must come before it."
 )
 PREDICTED = (
@@ -491,7 +491,7 @@ def _baseline(site: Site, one: ClassicAlgorithm, root: int, size: int) -> Schedu
 
 
 def _missing(collective: Collective) -> int:
-    """Return the number of (rank, chunk) pairs that do not hold at the start what they must."""
+    """Return the number of (rank, chunk) pairs whose values at the start are wrong."""
 
     def keys(p: Placement) -> Ints:
         at = p.ranks.astype(np.int64) * collective.chunks + p.chunks

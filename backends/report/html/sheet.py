@@ -99,8 +99,8 @@ def own_proof(provenance: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
         return []
     bound = provenance.get("bound")
     rounds = "round" if str(bound) == "1" else "rounds"
-    said = f"At least {bound} {rounds} per chunk in so many steps: " if bound else ""
-    return [("What the engine proved", [f"{said}{told}."])]
+    said = f"At least {bound} {rounds} per chunk in this number of steps: " if bound else ""
+    return [("Proof by the engine", [f"{said}{told}."])]
 
 
 def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]] = ()) -> Facts:
@@ -201,7 +201,7 @@ def assumed_section(model: RuntimeModel, protocols: Collection[Protocol]) -> Fac
         )
     return table_section(
         "assumed",
-        "What the times of programs assume",
+        "Assumptions of the times of programs",
         ("number", "value", "why", "replaced by"),
         [[x.key, f"{float(x.value):g}", x.source, x.replaced_by] for x in numbers],
         " ".join(after),

@@ -1,4 +1,4 @@
-"""Pages of a machine, of a plan of a workload, and of what is text: a collective, a sketch."""
+"""Pages of a machine, of a plan of a workload, and of texts: a collective, a sketch."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def bounds_section(topology: Topology) -> Facts | None:
     if not rows:
         return None
     head = ("collective", "algbw at most", "1 MiB takes at least", "1 GiB takes at least")
-    title, after = "What no schedule can beat", "weft bound prints the proof of each."
+    title, after = "Bounds of every schedule", "weft bound prints the proof of each."
     return table_section("bounds", title, head, rows, after, numbers=True)
 
 

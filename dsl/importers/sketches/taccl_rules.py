@@ -294,9 +294,7 @@ class _SketchTranslation:
         if sketch.nodes > 1:
             said.append(self._connections_in_words())
         if sketch.senders is not None:
-            said.append(
-                "What starts on a GPU leaves its node through the sender that is named for it."
-            )
+            said.append("Data of a GPU leaves its node through the sender that is named for it.")
         if sketch.own_first:
             said.append("A sender's own data goes first.")
         if rules[-1].startswith("symmetry"):

@@ -3,7 +3,7 @@
 The first line is the kind, the second the number of layers; a layer has a name, an unused
 number, then of forward, input gradients and weight gradients each a time, a collective and
 its bytes, and the time of its update. Groups and order are those of ASTRA-sim 1.0's training loops
-(``Workload.cc``), bytes what one rank puts in. A phase that its kind gives no group sends nothing.
+(``Workload.cc``), bytes those that one rank puts in. A phase without a group sends nothing.
 """
 
 from __future__ import annotations

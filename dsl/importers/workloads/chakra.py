@@ -1,6 +1,6 @@
 """Chakra execution traces as a workload: Protocol Buffers or JSON, a file for each rank.
 
-``comm_size`` is what one rank puts in, as ASTRA-sim takes it. Nodes wait for their ``data_deps``:
+``comm_size`` is the input of one rank, as ASTRA-sim takes it. Nodes wait for their ``data_deps``:
 ``ctrl_deps`` name the caller, which may be absent, and Chakra's feeder does not read them. Process
 groups come from the node ``process_group:init``, or from ASTRA-sim's side file ``{"id": [ranks]}``;
 a collective without a group is of all ranks.

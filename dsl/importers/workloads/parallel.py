@@ -125,7 +125,7 @@ def read_settings(text: str, where: str, name: str) -> Workload:
 
 
 class _WeightCounts(Frozen):
-    """How many weights a model has: a dense and a MoE layer without its experts, an MLP, both ends.
+    """Weights of a model: a dense and a MoE layer without its experts, an MLP, both ends.
 
     ``experts``: those of a MoE layer. ``first``, ``last``: beside the layers of these stages.
     """

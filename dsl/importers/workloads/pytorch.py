@@ -183,7 +183,7 @@ def read_pytorch(
     notes = [
         "the collectives of a rank that share a process group follow each other; what the host "
         "waits for between them is not in the trace",
-        "a trace of the host has no durations of computations: they are left out",
+        "a trace of the host lacks durations of computations: they are left out",
     ]
     ranks = {}
     for rank, where, data in traces:
@@ -231,7 +231,7 @@ def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
     bad = [at for at, row in enumerate(rows) if not isinstance(row, dict)]
     if bad:
         yield (
-            f"{where}: {len(bad)} of {len(rows)} nodes are no JSON objects, the first is "
+            f"{where}: {len(bad)} of {len(rows)} nodes are not JSON objects, the first is "
             f"nodes[{bad[0]}]: they are left out, and with them what they may have sent"
         )
 

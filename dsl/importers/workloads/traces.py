@@ -29,9 +29,9 @@ class RankNode:
     """One node of a rank's trace.
 
     Attributes:
-        kind: a kind of operation, ``send``, ``recv``, or empty for what only orders others.
+        kind: a kind of operation, ``send``, ``recv``, or empty for one that only orders others.
         group: of a collective; ``row``: bytes to each of its ranks, of an exchange with splits.
-        peer, tag: of a message; ``label``: what its group is called.
+        peer, tag: of a message; ``label``: the name of its group.
         channel: of a collective, distinguishes those of one group that do not follow each other.
     """
 
@@ -66,7 +66,7 @@ def workload_of_traces(
     """Return the workload of the traces of all ranks.
 
     ``size``: where some ranks lack a trace, the number of all; the others of a group are then
-    taken to do what those with a trace do. 0: all must be there.
+    taken to do the same as those with a trace. 0: all must be there.
 
     Raises:
         BadFile: ranks are missing, or do not agree.

@@ -1,4 +1,4 @@
-"""Least rounds per chunk of all S-step schedules, whatever their number of chunks: a flow LP.
+"""Least rounds per chunk of all S-step schedules with any number of chunks: a flow LP.
 
 The machine is expanded over S steps: a node per GPU and step boundary, storage from each to the
 next, a copy of every link per step. Each target of a demand draws one unit of flow from its

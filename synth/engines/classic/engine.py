@@ -95,7 +95,7 @@ class Classic:
         if collective.ranks < 2:
             return "nothing has to move: every rank holds already what it wants"
         if collective.local_reduce or not names_for(collective.kind):
-            return f"there is no classic algorithm for {collective.name or collective.kind}"
+            return f"classic lacks an algorithm for {collective.name or collective.kind}"
         self._require_sense(collective)
         return None
 
@@ -113,7 +113,7 @@ class Classic:
         )  # raises, and says for which ones it is
         if self.shape and not has_levels(one):
             raise UserError(
-                f"classic: {one.name} has no levels, so a shape of {shape} says nothing",
+                f"classic: {one.name} is not hierarchical, so a shape of {shape} says nothing",
                 hint="leave shape out, or name a hierarchical algorithm; weft list algorithms",
             )
 
@@ -252,7 +252,7 @@ class Classic:
         what = f"{problem.collective.kind} on {problem.topology.name}"
         if self.algorithm != "auto" and why:
             return UserError(
-                f"{self.algorithm} is no way to do {what}: {why[0].message}", hint=why[0].hint or ""
+                f"{self.algorithm} cannot do {what}: {why[0].message}", hint=why[0].hint or ""
             )
         return UserError(
             f"no classic algorithm fits {what}: {why[0].message if why else 'none is defined'}",

@@ -479,7 +479,8 @@ def classic(name: str, kind: str | Kind) -> Flat:
         if found.kind == str(kind):
             return found
     raise UserError(
-        f"{name} is no algorithm for {kind}", hint="it is for " + ", ".join(c.kind for c in named)
+        f"{name} is not an algorithm for {kind}",
+        hint="it is for " + ", ".join(c.kind for c in named),
     )
 
 
@@ -532,7 +533,7 @@ def classic_algorithm(
     along = list(range(ranks) if order is None else order)
     if sorted(along) != list(range(ranks)):
         raise UserError(
-            f"the order {along} is no permutation of the {ranks} ranks",
+            f"expected a permutation of the {ranks} ranks as order, got {along}",
             hint=f"name each of 0 … {ranks - 1} once",
         )
     if root not in along:

@@ -48,7 +48,7 @@ class RankGrid:
     """Ranks at coordinates; axis 0 is the innermost level and runs fastest.
 
     ``ranks[c_0 + p_0·(c_1 + p_1·(…))]`` stands at (c_0, c_1, …); along an axis, ranks of
-    consecutive coordinates are neighbours. ``names`` says what the axes are (``local``, ``boxes``).
+    consecutive coordinates are neighbours. ``names`` are those of the axes (``local``, ``boxes``).
 
     Raises:
         UserError: the ranks do not fill the shape.

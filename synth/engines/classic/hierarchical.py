@@ -83,7 +83,7 @@ class Hierarchical:
 
     Attributes:
         name, kind: ``blueconnect`` for ``allreduce``.
-        structure: what ``write`` needs.
+        structure: the machine structure that ``write`` needs.
         write: ``write(p, structure)``.
         cost: of a shape (innermost first) and the number of chunks of a pipeline: one entry per
             level.

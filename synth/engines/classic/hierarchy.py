@@ -127,7 +127,7 @@ def host_grid(
     partitions = levels(topology, costs).partitions
     if not partitions:
         raise UserError(
-            f"{topology.name} has no hierarchy: all its GPUs are alike",
+            f"expected a machine with a hierarchy, got {topology.name}, whose GPUs are all alike",
             hint="name one, innermost first: shape=4+2",
         )
     hosts = hosts_of(topology)
@@ -215,7 +215,7 @@ def _align_groups(groups: Sequence[list[int]], costs: Floats) -> list[int]:
 
 
 def torus(topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> RankGrid | None:
-    """The machine as a torus of two or more axes (hypercubes too), whatever its numbering.
+    """The machine as a torus of two or more axes (hypercubes too), with any numbering.
 
     None if its direct cables are not exactly those of one.
     """

@@ -378,7 +378,7 @@ class InNetwork:
         shares: of a site, the kind and the root: trees of each chunk.
         cost: of a shape, innermost first: one entry per level.
         source: who published it.
-        needs: what the machine must have, in two words.
+        needs: requirement of the machine, in two words.
         levels: 1, or 2 where boxes and rails differ.
         pipelined: no pieces; slices make the pipeline.
         pooled: switches have a pool of slots. Only by name: without it nothing is slower.

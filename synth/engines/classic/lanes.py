@@ -380,7 +380,7 @@ class Laned:
 
     Attributes:
         name, kind: ``rings`` for ``allreduce``.
-        structure: what ``write`` needs: rings, or a grid of local ranks and hosts.
+        structure: input of ``write``: rings, or a grid of local ranks and hosts.
         write: ``write(p, structure)``.
         lanes: into how many lanes the structure divides the message.
         cost: of a number of ranks, of lanes that share nothing, and of chunks of a pipeline; a tree

@@ -16,8 +16,8 @@ class HockneyCost:
 
     Attributes:
         steps: messages that follow one another.
-        volume: what the busiest port or link carries, as a share of the message M.
-        chained: whether every step needs what the one before it brought. Where not (pairwise
+        volume: load of the busiest port or link, as a share of the message M.
+        chained: True if every step needs the chunks of the one before it. Where not (pairwise
             alltoall, the pieces of a pipeline, some steps on a number other than a power of two), a
             blocking library still pays α for each step; where α delays messages without holding
             their ports, rounds overlap, and the formula is exact only where α is small beside the

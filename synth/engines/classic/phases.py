@@ -2,7 +2,7 @@
 
 ``order`` are the members of the group in the order in which they are neighbours; ``blocks[i]`` are
 the chunk numbers that belong to member i. A reduce_scatter leaves member i with block i summed
-over the group; an allgather starts from there. Every phase takes whatever the members hold when
+over the group; an allgather starts from there. Every phase takes all that the members hold when
 it begins, so the sum of a group goes into the phase of a larger group.
 
 Steps and the share of the group's data that a member sends (n members, blocks of equal size):

@@ -51,7 +51,7 @@ def find_algorithm(name: str, kind: str | Kind) -> ClassicAlgorithm:
     kinds = kinds_of(name)
     if str(kind) not in kinds:
         raise UserError(
-            f"{name} is no algorithm for {kind}",
+            f"{name} is not an algorithm for {kind}",
             hint=f"it is for {', '.join(kinds)}; weft list algorithms",
         )
     return next(one for one in all_algorithms() if (one.name, one.kind) == (name, str(kind)))
@@ -299,7 +299,7 @@ class Site:
             return self.levels, tuple(max(map(len, x)) for x in self.levels.talking())
         if wanted is MachineStructure.TORUS:
             if self.torus is None:
-                raise UserError(f"{self.topology.name} is no torus", hint="shape=4+4 makes it one")
+                raise UserError(f"expected a torus, got {self.topology.name}", hint="shape=4+4")
             return self.torus, self.torus.shape
         if wanted is MachineStructure.PRODUCT:
             if self.product is None:
@@ -314,7 +314,7 @@ class Site:
     def defined(self, kind: str | Kind) -> Iterator[ClassicAlgorithm]:
         """The algorithms for a collective that fit this machine, as far as can be decided cheaply.
 
-        Those in lanes are left out: what they need is found by a search; and those of slots, which
+        Those in lanes are left out: their structure is found by a search; and those of slots, which
         only limit what others do.
         """
         for one in all_algorithms():

@@ -226,7 +226,7 @@ class _VersionReplay:
 
     def _inexpressible(self, rank: int, chunk: int) -> UserError:
         return UserError(
-            f"{self.algorithm.name} is no schedule: rank {rank} keeps two partial sums of chunk "
+            f"{self.algorithm.name} is not a schedule: rank {rank} keeps two partial sums of chunk "
             f"{chunk} apart",
             hint="it can be compiled as an algorithm; a schedule has one sum per rank and chunk",
         )
@@ -306,7 +306,7 @@ def _earliest(run: _VersionReplay, before: Rules) -> list[int]:
                 steps[i], changed = least, True
                 if least >= len(before):
                     raise UserError(
-                        f"{run.algorithm.name} is no schedule: its messages wait for each other",
+                        f"{run.algorithm.name} is not a schedule: its messages wait for each other",
                         hint="it can be compiled as an algorithm",
                     )
     return steps

@@ -152,7 +152,7 @@ class Exact:
     def _sum(self, problem: Problem, meter: Meter, run: ExactRun) -> Outcome:
         """One sum for all ranks, on a machine whose switches copy and sum."""
         if self.solver != "cp-sat":
-            return Outcome(Status.NOTHING, statements=("the paper's encoding knows no casts",))
+            return Outcome(Status.NOTHING, statements=("the paper's encoding lacks casts",))
         limits = self.max_chunks, self.max_steps, self.chunks or None
         return search_sums(problem, *limits, meter, run)
 

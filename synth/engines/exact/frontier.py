@@ -257,9 +257,9 @@ def first_at_best(search: FrontierSearch, first: int, last: int, meter: Meter) -
 
 
 def any_point(search: FrontierSearch, numbers: range, meter: Meter) -> Point | None:
-    """Some schedule, its rounds whatever its loads need, with the bound for any number of steps.
+    """A schedule with as many rounds as its loads need, and the bound for any number of steps.
 
-    Without capacities the question is easy; what it finds is far from good, but runs.
+    Without capacities the question is easy; its schedule is far from good, but runs.
     """
     space = search.spaces[-1]
     for steps in numbers:

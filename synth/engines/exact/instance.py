@@ -269,11 +269,11 @@ def refusal(sketch: Sketch, solver: str) -> str | None:
     """Return the reason why the engine cannot obey a sketch; None if it can."""
     for rule in sketch.rules:
         if isinstance(rule, OwnFirst) or (isinstance(rule, Relay) and rule.own_first):
-            return f"exact has no order inside a step: it cannot obey {rule.label!r} (own first)"
+            return f"exact cannot order the sends of a step, as {rule.label!r} asks (own first)"
         if isinstance(rule, Phases):
-            return f"exact knows steps and no phases: it cannot obey {rule.label!r}"
+            return f"exact plans steps, not phases: it cannot obey {rule.label!r}"
         if solver == "z3" and isinstance(rule, NOT_IN_THE_PAPER):
-            return f"the paper's encoding has no words for {rule.label!r}; solver=cp-sat has"
+            return f"the paper's encoding cannot express {rule.label!r}; solver=cp-sat can"
     return None
 
 

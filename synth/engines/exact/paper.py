@@ -27,7 +27,7 @@ from .realize import Realization, SolverVerdict
 def solve(space: Space, question: ExactQuestion, meter: Meter, run: ExactRun) -> Realization:
     """Answer one question with z3.
 
-    The encoding decides, it does not minimise; and it knows no symmetry, no fixed sends, no
+    The encoding decides, it does not minimise; and it lacks symmetry, fixed sends, and
     limits on peers or hops (the engine refuses sketches with such rules).
 
     Raises:

@@ -384,7 +384,7 @@ class CastVariables:
         self, item: int, piece: int, step: int, leaving: dict[int, list[int]]
     ) -> list[PossibleCast]:
         """Return the casts that a piece of an item may use in a step, and require what makes them
-        casts; ``leaving``: what each rank sends of the piece in this step besides."""
+        casts; ``leaving``: other sends of the piece by each rank in this step."""
         found = self._possible(item, piece, step)
         for one in found:
             leaving.setdefault(one.issuer, []).append(one.issued)

@@ -313,7 +313,7 @@ class _SumProgram:
             self._flow(down, {(v, self.steps): -1}, members, ends, 1)
 
     def _arcs(self, casts: CastSpace, *, inward: bool) -> Iterator[Arc]:
-        """Yield the arcs of all flows to, or from, a place; new columns are what they share."""
+        """Yield the arcs of all flows to, or from, a place; new columns are their common load."""
         for t in range(1, self.steps + 1):
             for h, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
                 yield u, v, t, self._loading(t, self.space.loads[:, h])
@@ -343,7 +343,7 @@ class _SumProgram:
         shares: Sequence[tuple[int, int]],
         sign: int,
     ) -> None:
-        """One commodity: the rows of ranks at boundaries, where what comes in goes out.
+        """One commodity: the rows of ranks at boundaries, where inflow equals outflow.
 
         ``end``: where the rank's own end is, and its sign; ``shares``: the column of each share and
         the boundary at which it is at some of the members, with the other ``sign``.

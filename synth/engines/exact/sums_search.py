@@ -207,7 +207,7 @@ def _outcome(problem: Problem, points: list[Point], words: tuple[str, ...]) -> O
 
 
 SUBSOLVERS = ("max_lp",)
-"""Loads bind everywhere at once here, and the linear relaxation finds what fits: four ranks with
+"""Loads bind everywhere at once here, and the linear relaxation finds a fit: four ranks with
 NVLS, 12 chunks in 16 rounds and four steps take an effort of 0.05 so, and are not found with 2 by
 the race of :mod:`.realize`."""
 

@@ -47,7 +47,7 @@ tolerances of the solvers."""
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """A schedule, its time in µs, and what was proved, in words."""
+    """A schedule, its time in µs, and the proof, in words."""
 
     schedule: Schedule
     us: float
@@ -190,7 +190,7 @@ class Epochs:
     """A field in epochs; times in ticks.
 
     Attributes:
-        field: what is to be moved where.
+        field: the demands to move.
         tau: ticks of an epoch.
         limit: ticks of a known schedule; later ones are of no interest.
         first: the least epoch in which each job can be at each rank, shape (jobs, ranks).

@@ -305,7 +305,7 @@ def path_flows(
 
     Raises:
         UserError: chunks that several ranks hold, want or add to.
-        BadTopology: a rank that cannot be reached by what it needs.
+        BadTopology: a rank that its chunks cannot reach.
     """
     get_ready()
     found = bounds(topology, collective)

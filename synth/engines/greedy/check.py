@@ -27,8 +27,8 @@ LONGEST_QUEUE = 64
 
 _WORDS = (
     "",
-    "there is no such link",
-    "there is no such chunk",
+    "it names an unknown link",
+    "it names an unknown chunk",
     "it starts before the one ahead of it",
     "the link, or something it shares, is busy",
     "the source does not hold the chunk yet",

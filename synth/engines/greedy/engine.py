@@ -44,7 +44,7 @@ class Greedy:
     Options:
         chunks: pieces that every unit of the collective is cut into; 0 tries a few.
         seeds: how often everything is tried with other random numbers; the best is kept.
-        memory: GiB it may use; what needs more is refused.
+        memory: GiB it may use; problems that need more are refused.
     """
 
     name: ClassVar[str] = "greedy"

@@ -103,7 +103,7 @@ def put(bits: Array, row: int, bit: Number) -> None:
 # --- matching at any time: hops of different durations that share resources -----------------------
 
 NOW, LEFT, SIZE, STAMP = 0, 1, 2, 3
-"""Places of ``clock`` at any time: the time, what is still wanted, events in the heap, the turn's
+"""Places of ``clock`` at any time: the time, open demands, events in the heap, the turn's
 number."""
 
 

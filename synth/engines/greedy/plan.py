@@ -52,7 +52,7 @@ class TransferPlan:
 
     @property
     def time_us(self) -> float:
-        """When the last transfer has arrived."""
+        """Arrival of the last transfer."""
         if not len(self.hop):
             return 0.0
         return self.machine.us(int((self.start + self.machine.arrives[self.hop]).max()))

@@ -121,7 +121,7 @@ def grow_trees(
 
 @kept(most=4)
 def both_ways(machine: HopTable) -> tuple[HopTable, Ints] | None:
-    """The machine whose hops hold what they and their way back hold; and every hop's way back.
+    """The machine whose hops hold the resources of both directions; and every hop's way back.
 
     None where a hop lacks a way back.
     """

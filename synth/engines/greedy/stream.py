@@ -253,7 +253,7 @@ class Header:
 
     @property
     def message_bytes(self) -> int:
-        """The message it was made for: what every rank has in the end."""
+        """The message it was made for, in bytes: every rank has it in the end."""
         return int(self.chunk_bytes * self.topology.ranks * self.pieces)
 
     @property

@@ -175,7 +175,7 @@ setting of ranks on, and for chunks from one rank to one other only, or for all.
 
 @dataclass(frozen=True, slots=True)
 class Portfolio:
-    """Races the other engines: the best of what they find, per size.
+    """Races the other engines and takes the best schedule of each size.
 
     Options:
         engines: names of those that may take part (``exact+packing``); by default all that fit.
@@ -335,7 +335,7 @@ class _Race:
         What is done, and in which order, does not depend on the budget, which only says where it
         ends: so more effort never gives a worse answer. Ctrl-C ends the run; points found until
         then are kept. Where the budget is too small for the first round, each
-        engine gets half of what is left.
+        engine gets half of the rest.
         """
         effort = self.effort
         steps = max(effort.first_steps, effort.steps_per_pair * self.problem.topology.ranks**2)

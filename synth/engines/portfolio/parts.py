@@ -50,7 +50,7 @@ class InPhases:
 
     def refuses(self, problem: Problem) -> str | None:
         """Return why phases are missing: the sketch has none, or the machine lacks equal hosts."""
-        return None if self._phased(problem) else "it has no such phases"
+        return None if self._phased(problem) else "the problem lacks such phases"
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """As :class:`~weft.synth.reductions.phases.Phased`."""

@@ -88,7 +88,7 @@ class Sketched:
         collective = problem.collective
         for rule in problem.sketch.rules if problem.sketch else ():
             known = isinstance(rule, FOLLOWED)
-            why = refusal_of(rule, problem) if known else "it knows no such rules"
+            why = refusal_of(rule, problem) if known else "such rules are not supported"
             if why:
                 return f"its search cannot follow the rule {rule.label!r}: {why}"
         if collective.ranks < 2:
@@ -96,7 +96,7 @@ class Sketched:
         if collective.sizes or collective.local_reduce:
             return "its chunks are all of one size, and no rank adds up by itself"
         if collective.combining and collective.kind is not Kind.ALLREDUCE:
-            return "it copies, or adds up for everybody"
+            return "it copies, or sums for all ranks"
         if _transfers(collective) > self.effort.most_transfers:
             return f"{_transfers(collective)} transfers are too many to be searched"
         return None

@@ -121,7 +121,7 @@ def _hop_images(machine: HopTable, orbits: Orbits) -> Ints:
 
 
 def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
-    """The image of every chunk, shape (elements, chunks): what starts and ends at the images of
+    """The image of every chunk, shape (elements, chunks): that which starts and ends at images of
     the ranks, in the same place among those that do. Pieces of a sum are moved as the ranks are
     that gather them.
 
@@ -164,7 +164,7 @@ def _roots(collective: Collective) -> Ints:
 
 
 def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
-    """Hops over orbits of resources: what all images hold of one of them, one after the other."""
+    """Hops over orbits of resources: the time that all images hold one of them, one by one."""
     size = np.bincount(orbits.row_orbit)
     first, resource, hold = [0], [], []
     arrives = machine.arrives.copy()

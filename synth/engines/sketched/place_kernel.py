@@ -39,7 +39,7 @@ BY_ARRIVAL = -1
 
 
 class Travel(NamedTuple):
-    """How a chunk may travel: over the hops ``allowed``, with a ``bias`` in ticks on each, within
+    """Limits of a chunk's way: over the hops ``allowed``, with a ``bias`` in ticks on each, within
     ``limits``; its paths grow ``by`` a measure.
     """
 
@@ -50,7 +50,7 @@ class Travel(NamedTuple):
 
 
 class Come(NamedTuple):
-    """When each rank has a chunk (NEVER: not yet), and how far it came, (measures, ranks)."""
+    """Time at which each rank has a chunk (NEVER: not yet), and its depth, (measures, ranks)."""
 
     ready: Ints
     depth: Ints

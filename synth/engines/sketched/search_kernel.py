@@ -2,7 +2,7 @@
 
 Large-neighbourhood search (Shaw 1998): a chunk that ends last and others are removed, and inserted
 again in a random order and with random biases, so over other hops. The new plan is kept if its end
-is no later, or hardly later, and undone otherwise.
+is not later, or hardly later, and undone otherwise.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _placed_by(board: Board, bias: Ints, j: int, pivot: int, by: int) -> bool:
 
 @compiled
 def take_out(busy: BusyIntervals, hops: SearchHops, placed: Placements, j: int) -> None:
-    """Release what a job occupies; its transfers stay written down."""
+    """Release the resources of a job; its transfers stay written down."""
     undo(busy, hops, placed.hop[j], placed.start[j], placed.length[j])
 
 
@@ -271,7 +271,7 @@ def _offer_one(heap: Any, board: Board, bias: Ints, come: Come, j: Whole, v: Who
 
 @compiled
 def cost(placed: Placements) -> float:
-    """The end of all, and a little of when the others end: what has less to wait for is better."""
+    """The end of all, plus a small share of the other ends, which makes shorter waits better."""
     return float(placed.end.max() + 0.01 * placed.end.mean())
 
 
@@ -325,7 +325,7 @@ def improve(board: Board, turns: int, most_out: int, heat: float, seed: int) -> 
 
 @compiled
 def _chosen(placed: Placements, out: Ints, most: int) -> int:
-    """Draw what is taken out, in a random order: one that ends last, and others."""
+    """Draw the chunks to take out, in a random order: one that ends last, and others."""
     total = len(placed.length)
     size = np.random.randint(1, most + 1)
     last = placed.end.max()

@@ -18,7 +18,7 @@ Whole = int | np.int64
 
 
 class SearchHops(NamedTuple):
-    """The hops of a machine, and what each holds: ``resource[first[h]:first[h+1]]`` for ``hold``.
+    """The hops of a machine and their resources: ``resource[first[h]:first[h+1]]`` for ``hold``.
 
     ``arrives``: ticks from its start to its arrival. ``outs[out[v]:out[v+1]]`` are the hops that
     leave rank v, ``ins[into[v]:into[v+1]]`` those that enter it. ``turn``: (dst - src) mod ranks,
@@ -68,7 +68,7 @@ def _behind(ends: Ints, count: Any, moment: Any) -> Any:
 
 @compiled
 def earliest(busy: BusyIntervals, hops: SearchHops, h: Whole, ready: Whole) -> Whole:
-    """When a hop can start, not before ``ready``."""
+    """Earliest start of a hop, not before ``ready``."""
     start: Whole = ready
     moved = True
     while moved:
@@ -104,7 +104,7 @@ def latest(busy: BusyIntervals, hops: SearchHops, h: Whole, due: Whole) -> Whole
 
 @compiled
 def reserve(busy: BusyIntervals, hops: SearchHops, h: Whole, start: Whole) -> None:
-    """Occupy what a hop holds, where it is free."""
+    """Occupy the resources of a hop, where they are free."""
     for k in range(hops.first[h], hops.first[h + 1]):
         r, d = hops.resource[k], hops.hold[k]
         if d > 0:

@@ -166,7 +166,7 @@ def test_the_root_is_found_and_noted() -> None:
     report = report_xml(read_msccl_xml(text))
     (result,) = [p.detail for p in report.proofs if p.check == "result"]
     assert "broadcast root 1 on 4 ranks" in result
-    assert any("whatever root" in line for line in says(text))
+    assert any("caller's is ignored" in line for line in says(text))
     assert check_xml(read_msccl_xml(text), "msccl") == ()  # a note is no finding
     other = make("broadcast", 4, roots=(2,))
     (wrong, *_) = errors(check_xml(read_msccl_xml(text), None, other))

@@ -75,7 +75,7 @@ def test_slices_written_out(weft: Weft, sliced: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("to", "words"),
-    [("mscclpp-json", "mscclpp-json has no loop"), ("program", "done to each of the schedule's")],
+    [("mscclpp-json", "mscclpp-json cannot loop"), ("program", "done to each of the schedule's")],
 )
 def test_other_formats_say_what_they_do(
     weft: Weft, sliced: Path, tmp_path: Path, to: str, words: str

@@ -96,7 +96,7 @@ def test_a_project_of_another_shape(weft: Weft, folder: Path) -> None:
     [
         ("effort = 5\ntopologi = 'x'\n", 2, "no verb has an option --topologi"),
         ("[bound]\neffort = 5\n", 2, "weft bound has no option --effort"),
-        ("[bund]\nsize = 5\n", 1, "[bund] is no verb"),
+        ("[bund]\nsize = 5\n", 1, "expected a verb, got [bund]"),
         ("bound = 5\n", 1, "'bound' is a verb"),
         ("\n[bound]\njson = 'yes'\n", 3, "--json takes no value"),
         ("collective = ['a', 'b']\n", 1, "--collective takes one value"),

@@ -96,7 +96,7 @@ def test_tuning_warns_of_a_runtime_that_is_not_known_to_run(weft) -> None:
     assert "Chosen   --to mscclpp-json: microsoft/mscclpp 0.9" in told
     assert "warning" not in told
     told = weft("tune", "-t", "line:2,family=gb200", *small.split(), "--target", "executor").err
-    warned = "warning: executor is not known to run on gb200: on NCCL 2.23.4, which has no kernels"
+    warned = "warning: executor is not known to run on gb200: on NCCL 2.23.4, which lacks kernels"
     assert f"{warned} for Blackwell; instead: --to mscclpp-json" in told
     assert "Chosen" not in told
 

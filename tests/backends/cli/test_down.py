@@ -100,6 +100,6 @@ def test_machines_that_add_hosts_up_are_shown(
 ) -> None:
     (tmp_path / "pair.txt").write_text(MATRIX)
     assert main(["show", f"{tmp_path / 'pair.txt'}*2+dgx1*0"]) == 2
-    assert "is no host" in capsys.readouterr().err
+    assert "expected a host" in capsys.readouterr().err
     assert main(["show", f"{tmp_path / 'pair.txt'}*2+dgx-a100"]) == 0
     assert "pair.txt*2+dgx-a100*1" in capsys.readouterr().out

@@ -38,7 +38,7 @@ def test_a_good_schedule_passes(weft: Weft, triangle: Path) -> None:
     assert all(set(c) == {"name", "ok", "detail"} and c["ok"] for c in ran.json["checks"])
 
 
-def test_a_schedule_that_forgets_somebody_fails(weft: Weft, triangle: Path) -> None:
+def test_a_schedule_that_forgets_a_rank_fails(weft: Weft, triangle: Path) -> None:
     def drop_one(data: dict[str, dict[str, list[int]]]) -> None:
         for column in data["transfers"].values():
             if column is not None:
@@ -240,7 +240,10 @@ DEEP = "[" * 100_000
         ('{"weft": "schedul", "schema": 1}', "unknown kind 'schedul'"),
         ('{"weft": "schedule", "schema": 9}', "schema 9 is not known"),
         ('{"weft": "schedule", "schema": 1}', "'topology' is missing"),
-        ('{"weft": "topology", "schema": 1, "name": "x", "nodes": [], "links": []}', "no GPU"),
+        (
+            '{"weft": "topology", "schema": 1, "name": "x", "nodes": [], "links": []}',
+            "expected GPUs",
+        ),
         ('{"weft": "topology", "schema": 1, "name": NaN}', "NaN"),
         ('{"edges": [[0, 1, 1e999, 1]], "gpu_ids": [0, 1]}', "number"),
         ('{"edges": [[0, 1, -5, 1]], "gpu_ids": [0, 1]}', "bandwidth"),
@@ -344,7 +347,7 @@ def test_outputs_in_the_way(
         ("", "cannot replace the current folder"),
     ],
 )
-def test_nobody_searches_for_what_cannot_be_written(
+def test_unwritable_outputs_are_refused_before_the_search(
     weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, output: str, says: str
 ) -> None:
     (tmp_path / "a").write_text("")
@@ -518,7 +521,7 @@ def test_run_holds_a_program_to_the_limits_of_its_target(weft: Weft, tmp_path: P
         assert codes == [0, 1], verb
 
 
-def test_a_frontier_is_no_file_and_replaces_nobodys_files(weft: Weft, tmp_path: Path) -> None:
+def test_a_frontier_is_a_folder_and_replaces_no_other_files(weft: Weft, tmp_path: Path) -> None:
     problem = ("synth", "-t", "ring:3", "-c", "allgather")
     told = weft(*problem, "-o", tmp_path / "x.json")
     assert told.code == 2
@@ -537,7 +540,7 @@ def test_a_pcie_box_is_named_after_its_file(weft: Weft, tmp_path: Path) -> None:
     (tmp_path / "pcie.txt").write_text(text)
     shown = weft("show", f"{tmp_path}/pcie.txt:pcie_bw=20GB/s", "--json")
     assert json.loads(shown.out)["topology"] == "pcie.txt:pcie_bw=20GB/s", shown.err
-    assert "there is no NVLink" in shown.out
+    assert "without NVLink" in shown.out
     assert "NVLink counts" not in shown.out
 
 

@@ -80,7 +80,7 @@ def test_jobs_are_shifted(weft: Weft, tmp_path: Path) -> None:
     ("words", "told"),
     [
         (("step.json", "step.json"), "--shift"),
-        (("step.json", "--shift"), "nobody to give way"),
+        (("step.json", "--shift"), "expected two workloads or more, got one"),
         (("step.json", "-t", "nowhere"), "unknown"),
         (("none.json",), "no such file"),
         (("step.json", "step.json", "--shift", "-o", "x"), "writes no file"),

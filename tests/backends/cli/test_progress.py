@@ -77,7 +77,7 @@ def test_a_search_for_a_time_tells_times(weft: Weft) -> None:
     assert f"at 1MiB: {told[-1][0]} µs" in ran.out
 
 
-def test_points_are_timed_only_where_somebody_sees_them() -> None:
+def test_points_are_timed_only_where_they_are_shown() -> None:
     def timer(found: Any) -> Any:
         asked.append(found)
         return SimpleNamespace(**{**vars(found), "us": 2.0, "least_us": 1.0})

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
-from weft.backends.cli.verbs.resynth import _loss_text, _losses
+from weft.backends.cli.output.console import Console
+from weft.backends.cli.verbs.resynth import _asked, _loss_text, _losses
+from weft.backends.tune.options import TuneOptions, timing_of
+from weft.backends.tune.variants import Variant
+from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import make
-from weft.dsl.nouns.library import Tuned
+from weft.dsl.nouns.library import Tuned, TunedPlan
+from weft.dsl.nouns.program import Protocol
 
 
 def tuned(grid: tuple[int, ...]) -> Tuned:
@@ -29,3 +36,27 @@ def test_losses_are_told_with_and_without_the_start_of_calls() -> None:
     assert line.split()[3:6] == ["+0.0%", "+100.0%", "+0.0%"]
     (row,) = _losses(tuned((8,)), tuned((8,)))
     assert "without starts" not in _loss_text("allgather", [row])
+
+
+def test_forms_keep_to_the_protocols_that_race() -> None:
+    plans = [
+        TunedPlan("a", 1, 2, "", "", "LL128", 4),
+        TunedPlan("b", 3, 4, "", "", "LL", 2),
+    ]
+    one = replace(tuned((8,)), plans=tuple(plans))
+    gone: Any = SimpleNamespace(dead_ranks=(1,))
+
+    def forms(*protocols: str) -> tuple[Variant, ...]:
+        options = TuneOptions(SizeRange(8, 8), protocols=protocols)
+        old: Any = SimpleNamespace(tuned=[one], timing=timing_of(options))
+        args: Any = SimpleNamespace(library="")
+        ((_, asked),) = _asked(args, old, gone, [one.collective], options, Console())
+        return asked.forms
+
+    old = (Variant(4, Protocol.LL128), Variant(2, Protocol.LL))
+    assert forms("Simple", "LL", "LL128") == old
+    assert forms("Simple", "LL") == (
+        Variant(4, Protocol.SIMPLE),
+        Variant(4, Protocol.LL),
+        Variant(2, Protocol.LL),
+    )

@@ -96,10 +96,10 @@ def test_questions_that_are_wrong(weft, ring, triangle):
         ((file, "--size", "2GiB"), "at most 1GiB"),
         ((file, "--instances", 2), "--instances says nothing"),
         ((file, "--dtype", "complex64"), "not a number type"),
-        ((file, "--dtype", ","), "--dtype names no type"),
+        ((file, "--dtype", ","), "--dtype: expected a type"),
         ((file, "-c", "allreduce"), "-c and --root say what an MSCCL XML file"),
         *(((plan, "--dtype", one), "not a number type") for one in NO_NUMBERS),
-        ((plan, "--dtype", " "), "--dtype names no type"),
+        ((plan, "--dtype", " "), "--dtype: expected a type"),
     ]:
         ran = weft("run", *arguments)
         assert (ran.code, words in ran.err) == (2, True), ran.err

@@ -136,7 +136,7 @@ def test_an_engine_says_what_it_cannot_obey(weft: Weft, tmp_path: Path) -> None:
     problem = ("synth", "-t", "ring:4", "-c", "allgather", "-s", file)
     for engine, rule, reason in [
         ("packing", "max hops 3", "packings cannot follow the rule 'max hops 3"),
-        ("exact", "own data first", "exact has no order inside a step"),
+        ("exact", "own data first", "exact cannot order the sends"),
     ]:
         file.write_text(f"sketch x\n{rule}\n")
         ran = weft(*problem, "-e", engine)

@@ -33,7 +33,7 @@ def test_from_a_machine_to_a_checked_folder(weft: Weft, tmp_path: Path) -> None:
     assert (checked.code, checked.json["kind"]) == (0, "stream")
 
 
-def test_the_table_names_the_size_that_nobody_gave(weft: Weft) -> None:
+def test_the_table_names_the_default_size(weft: Weft) -> None:
     head, row = weft(*TORUS).out.splitlines()
     assert (head.split()[0], row.split()[0]) == ("size", "1GiB")
 
@@ -123,7 +123,9 @@ def test_what_is_too_large_hints_at_streams(weft: Weft) -> None:
     assert weft("synth", "-t", "ring:3", "-c", "allgather", "--memory", "1GiB").code == 2
 
 
-def test_who_wants_it_as_a_whole_is_told_who_reads_it(weft: Weft, tmp_path: Path) -> None:
+def test_verbs_that_need_the_whole_stream_name_those_that_read_it(
+    weft: Weft, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     assert weft(*TORUS, "--size", "12MB", "-o", out).code == 0
     for verb in ("simulate", "compile", "run"):

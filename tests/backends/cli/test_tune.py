@@ -290,10 +290,13 @@ def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("-c", "gather", "--target", "rccl"), "rccl has no collective gather"),
+        (("-c", "gather", "--target", "rccl"), "expected a collective of rccl, got gather"),
         (("-c", "alltoall", "--placement", "in"), "no runtime takes alltoall in place"),
         (("-c", "allgather", "--to", ""), "no format is named"),
-        (("-c", "gather", "--target", "rccl", "--to", "mpi"), "rccl has no collective gather"),
+        (
+            ("-c", "gather", "--target", "rccl", "--to", "mpi"),
+            "expected a collective of rccl, got gather",
+        ),
         (("-c", "allgather", "--to", "mscclpp-json", "--protocols", "LL128"), "have no LL128"),
         (
             ("-c", "allgather", "--to", "torch-symm{op=max}", "--protocols", "LL128"),
@@ -302,7 +305,7 @@ def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: 
         (("-c", "allgather", "--to", "torch-symm,torch-symm{op=max}"), "asked for twice"),
     ],
 )
-def test_files_that_nobody_takes_are_refused_before_the_search(
+def test_files_without_a_reader_are_refused_before_the_search(
     weft: Weft, words: tuple[str, ...], told: str
 ) -> None:
     found = weft("tune", "-t", "ring:4", *words)
@@ -466,7 +469,7 @@ def test_a_calibrated_library_is_compared_with_nccl_by_version(
     assert first["ratio_without_starts"] > first["ratio"] > 1.5
     report = (calibrated / "report.html").read_text()
     assert "gains over NCCL" in report
-    assert "What the times of programs assume" in report
+    assert "Assumptions of the times of programs" in report
     assert "× without starts, at " in report
     assert "assumed   nominal.nvlink 0.7; --timing KEY=NUMBER replaces one" in told.out
 

@@ -124,7 +124,7 @@ def test_a_bench_on_nccl_is_measured_and_one_on_mpi_is_not_nccls(weft, tmp_path:
         (":algorithm=ring", "nothing tells which protocol"),
         (":algorithm=fast,protocol=ll", "no algorithm of tuner files"),
         (":algorithm=ring,protocol=ll", "nothing to choose between"),
-        (":algoritm=ring", "no option of a file"),
+        (":algoritm=ring", "expected an option of a file"),
     ],
 )
 def test_what_says_too_little(weft, runs, words: str, told: str) -> None:
@@ -174,4 +174,4 @@ def test_channels_that_are_no_number_of_channels_are_refused(weft, runs, channel
     tree = runs("tree.txt", TREE)
     out = weft("tuner", f"{tree}:algorithm=tree,protocol=simple,channels={channels}")
     assert out.code == 2, out.err
-    assert f"channels={channels[:20]!r} is no number from 1 to 128" in out.err
+    assert f"channels: expected 1 to 128, got {channels[:20]!r}" in out.err

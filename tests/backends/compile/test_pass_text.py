@@ -127,7 +127,7 @@ def test_a_flow_pass_that_spoils_the_flow_is_named() -> None:
         lower_schedule(RING, options)
 
 
-def test_moves_that_nobody_needs_are_dropped() -> None:
+def test_needless_moves_are_dropped() -> None:
     algorithm = random_algorithm(7, ranks=3, chunks=3, moves=80, in_place=True)
     kept = lower_algorithm(algorithm, CompileOptions(passes=parse_passes("aggregate,fuse")))
     dropped = lower_algorithm(algorithm, CompileOptions(passes=parse_passes("dead,aggregate,fuse")))

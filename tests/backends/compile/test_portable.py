@@ -88,7 +88,7 @@ NOT_PORTABLE = {
     "no outofplace": (exchange(outofplace=None), "'outofplace' of <algo> is missing"),
     "no size": (exchange(maxBytes=None), "'maxBytes' of <algo> is missing"),
     "unlimited": (exchange(maxBytes=0), "maxBytes 0 means no limit"),
-    "one size": (exchange(minBytes=64, maxBytes=64), "no message size"),
+    "one size": (exchange(minBytes=64, maxBytes=64), "below maxBytes"),
     "custom": (exchange().replace('"allgather"', '"custom"'), "'custom' is unknown there"),
     "peer that one rejects": (
         exchange().replace('send="1"', 'send="7"', 1),

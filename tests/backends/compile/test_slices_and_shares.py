@@ -74,7 +74,7 @@ def test_the_loop_takes_as_long_as_the_slices() -> None:
     assert wanted <= run.time_us < 1.02 * wanted
 
 
-def test_written_out_slices_overlap_where_nobody_loops() -> None:
+def test_written_out_slices_overlap_without_loops() -> None:
     """A chunk below the payload is one turn of the loop; pieces of it still overlap."""
     chain = topology("line:4")
     link = {(x.src, x.dst): i for i, x in enumerate(chain.links)}

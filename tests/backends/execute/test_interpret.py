@@ -240,7 +240,7 @@ def test_stale_scratch_and_lost_updates_are_seen() -> None:
         run_xml(exchange(), "x", dtypes=("text",))
 
 
-def test_a_deadlock_names_who_waits_for_whom() -> None:
+def test_a_deadlock_names_the_waits() -> None:
     gpus = [
         Gpu(6, 6, 0, [Tb(1 - r, 1 - r).step("s", "i0", "o0", 3).step("r", "i0", "o0", 3)])
         for r in range(2)

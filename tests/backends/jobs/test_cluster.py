@@ -140,7 +140,7 @@ def test_a_scheduler_that_stays_away_is_told(
     assert "not back" in str(answers[0].fault)
 
 
-def test_nobody_there_is_told_at_once() -> None:
+def test_a_cluster_that_does_not_answer_is_refused_at_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"

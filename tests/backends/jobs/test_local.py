@@ -145,7 +145,7 @@ def test_leaving_the_pool_ends_what_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_outlives_who_started_the_pool(tmp_path: Path, number: signal.Signals) -> None:
+def test_nothing_outlives_the_starter_of_the_pool(tmp_path: Path, number: signal.Signals) -> None:
     code = (
         "from weft.backends.jobs.local import local\n"
         f"with local(workers=1) as pool: pool.map('{BODIES}:stubborn', [{str(tmp_path)!r}])"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def came(on, plan, place, tell):
     (place / f"came-{number}").touch()
     while len(list(place.glob("came-*"))) < 3:
         time.sleep(0.01)
-    return None if number else [on, sorted(path.name for path in place.glob("came-*"))]
+    yield None if number else [on, sorted(path.name for path in place.glob("came-*"))]
 
 take_part(came)
 """
@@ -54,6 +55,43 @@ def test_every_rank_has_its_number_and_rank_0_leaves_what_was_found(program: str
 def test_a_rank_that_fails_ends_all_with_its_error(program: str) -> None:
     with pytest.raises(CheckFailed, match="ArithmeticError: out of luck"):
         run_program(program, "torch", 3, {"fails": 1}, 60, lambda _: None)
+
+
+CLOSING = """
+import os, time
+from types import SimpleNamespace
+from weft.backends.ranks.bench import ranks
+from weft.backends.ranks.launcher import take_part
+
+def close():
+    if number:
+        return
+    if plan == "raises":
+        raise RuntimeError("connection lost")
+    time.sleep(600)
+
+number = int(os.environ["WEFT_RANK"])
+ranks.Bench = SimpleNamespace(from_json=lambda data: SimpleNamespace(
+    timeout=1, units=SimpleNamespace(ranks=2)))
+ranks.world_of = lambda *_: SimpleNamespace(rank=number, close=close)
+ranks.attend = lambda *_: None if number else ["rows"]
+
+def serve(on, given, *more):
+    global plan
+    plan = given
+    yield from ranks.serve(on, given, *more)
+
+take_part(serve)
+"""
+
+
+@pytest.mark.parametrize("closing", ["raises", "hangs"])
+def test_times_of_a_bench_outlive_a_failed_closing(
+    closing: Any, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.backends.ranks.launcher.STARTING", 4.0)
+    (tmp_path / "closing.py").write_text(CLOSING)
+    assert run_program("closing", "torch", 2, closing, 2, lambda _: None) == ["rows"]
 
 
 # --- devices --------------------------------------------------------------------------------------

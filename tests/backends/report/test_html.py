@@ -306,8 +306,8 @@ def test_the_log_of_a_search_becomes_stairs(tmp_path, capsys):
     capsys.readouterr()
     assert show(out, "--log", log) == 0
     page = capsys.readouterr().out
-    assert "How the search went" in page
-    assert "µs" in page[page.index("How the search went") :]
+    assert "Course of the search" in page
+    assert "µs" in page[page.index("Course of the search") :]
 
 
 def test_a_library(tmp_path, capsys):
@@ -396,7 +396,7 @@ def test_pages_of_machines_have_their_figures():
     rows = {row[0]: row[1] for row in of_section(page, "bounds")["rows"]}
     assert rows["broadcast"] == "100 GB/s"
     assert len(rows) == 5
-    assert "What no schedule can beat" in render(page)
+    assert "Bounds of every schedule" in render(page)
 
 
 @pytest.mark.parametrize("per_bar", [3, 15, 70, 500])

@@ -48,7 +48,7 @@ MUTANTS = [
     ("a second thread_name", lambda e: e.insert(2, e[1])),
     ("an empty thread_name", lambda e: e[1]["args"].update(name="")),
     ("names nothing", lambda e: e[1].update(args={})),
-    ("has no end", lambda e: e.pop(INTO)),
+    ("is not ended", lambda e: e.pop(INTO)),
     ("has not started", lambda e: e.pop(OUT)),
     ("has not started", lambda e: e[OUT].update(id=2)),
     ("has not started", lambda e: e[OUT].update(name="wait")),

@@ -251,7 +251,7 @@ def test_a_file_states_axes_exclusions_and_single_jobs(weft: Weft, tmp_path: Pat
         (
             "topologies = ['ring:3']\ncollectives = ['allgather']\n"
             "[[exclude]]\ntopology = 'ring:3'",
-            "no job",
+            "expected a job",
         ),
     ],
 )

@@ -131,16 +131,16 @@ def test_messages_of_less_than_a_granule_of_each_chunk_are_not_timed() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (TuneOptions(PLANS.sizes), "msccl-xml has no word for it (MSCCL XML has no instruction"),
+        (TuneOptions(PLANS.sizes), "msccl-xml cannot express it (MSCCL XML lacks instructions"),
         (
             replace(PLANS, wanted=Wanted(("mscclpp-json", "torch"))),
-            "torch has no word for it",
+            "torch cannot express it",
         ),
         (replace(PLANS, protocols=("LL",)), "packets cannot be summed"),
         (PLANS, None),
     ],
 )
-def test_who_leaves_them_out(options: TuneOptions, why: str | None) -> None:
+def test_formats_that_leave_switches_out(options: TuneOptions, why: str | None) -> None:
     machine, wanted = topology(H100), make("allreduce", 4)
     found = why_not(machine, options)
     assert asked_of(machine, wanted, options) is (why is None)
@@ -156,7 +156,7 @@ def test_who_leaves_them_out(options: TuneOptions, why: str | None) -> None:
 
 def test_gpus_before_sm_90_do_not_have_it() -> None:
     old = topology(f"{HUB},family=a100")
-    assert "sm_80 has no load-reduce" in str(why_not(old, PLANS))
+    assert "sm_80 lacks load-reduce" in str(why_not(old, PLANS))
     assert left_out(topology("hub:4"), make("allreduce", 4), "no reason") is None
 
 

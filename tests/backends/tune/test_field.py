@@ -123,7 +123,7 @@ def test_what_loses_near_a_size_is_listed_with_what_it_counted_for() -> None:
     assert baseline.counted_us == ()
 
 
-def test_who_interrupts_the_looks_between_sizes_keeps_the_race() -> None:
+def test_an_interrupt_between_sizes_keeps_the_race() -> None:
     schedule = patterns.ring_allgather(2, 1)
     times = tuple(float(n) for n in GRID)
     entries = [

@@ -134,7 +134,7 @@ def test_a_library_without_xml_needs_none() -> None:
         ("mscclpp-json", "msccl", 100),
     ],
 )
-def test_sizes_are_written_by_the_rule_of_who_reads_them(
+def test_sizes_are_written_by_the_rule_of_their_reader(
     format: str, runtime: str, high: int
 ) -> None:
     assert written_sizes(format, runtime, SizeRange(10, 100)) == SizeRange(10, high)

@@ -51,7 +51,7 @@ NOT_PREDICTED = {
     "no collective of that name: (none)": table("x", "A100", collective=None),
     "9 ranks on 2 hosts": table("x", "A100", ranks=9, nodes=2),
     "12 ranks on 1 hosts of 8 GPUs": table("x", "A100", ranks=12),
-    "one_shot is no algorithm for allgather": table(
+    "one_shot is not an algorithm for allgather": table(
         "x", "H100", library="MSCCL++", collective="allgather"
     ),
     "there is no model of the library 'gloo'": table("x", "A100", library="gloo"),

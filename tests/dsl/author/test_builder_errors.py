@@ -182,14 +182,14 @@ def another_builders(p: Builder) -> None:
             "another builder",
             "p.chunk(0, 0).group(Builder(Allreduce(2)).chunk(0, 0))",
         ),
-        (no_such_rank, "there is no rank 4", "p.chunk(4, 0)"),
-        (no_such_target, "there is no rank -1", "p.chunk(0, 0).copy_to(rank=-1)"),
-        (no_such_chunk, "there is no chunk 4", "p.chunk(0, 3, count=2)"),
+        (no_such_rank, "expected a rank, got 4", "p.chunk(4, 0)"),
+        (no_such_target, "expected a rank, got -1", "p.chunk(0, 0).copy_to(rank=-1)"),
+        (no_such_chunk, "expected a chunk, got 4", "p.chunk(0, 3, count=2)"),
         (no_chunks, "a reference is to at least one chunk, not 0", "p.chunk(0, 0, count=0)"),
         (unknown_buffer, "unknown buffer 'outptu'", 'p.chunk(0, 0, buffer="outptu")'),
         (
             beyond_the_buffer,
-            "there is no chunk 4 in the output buffer",
+            "expected a chunk of the output buffer, got 4",
             'p.chunk(0, 0).copy_to(rank=1, buffer="output", index=4)',
         ),
         (

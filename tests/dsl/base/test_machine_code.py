@@ -199,7 +199,7 @@ def test_two_processes_compile_a_kernel_once(program: Path, made: Path) -> None:
     assert sorted(made.parent.iterdir()) == [made]
 
 
-def test_who_compiles_and_does_not_end_holds_up_nobody(
+def test_a_hanging_compiler_does_not_block_other_processes(
     program: Path, made: Path, compiles: Compiles
 ) -> None:
     made.unlink()
@@ -214,7 +214,7 @@ def test_who_compiles_and_does_not_end_holds_up_nobody(
     lock.give()
 
 
-def test_who_dies_while_it_compiles_holds_up_nobody(
+def test_a_compiler_that_dies_does_not_block_other_processes(
     program: Path, made: Path, compiles: Compiles
 ) -> None:
     made.unlink()
@@ -306,7 +306,7 @@ def test_the_working_folder_names_no_machine_code(
     assert not mark.exists()
 
 
-def test_a_private_group_of_the_user_is_nobody_else(
+def test_a_private_group_of_the_user_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = type("Group", (), {"gr_name": "me", "gr_mem": []})

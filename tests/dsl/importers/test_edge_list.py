@@ -51,7 +51,7 @@ def test_a_missing_alpha_is_assumed_and_said(tmp_path: Path) -> None:
 def test_one_entry_of_several(tmp_path: Path) -> None:
     made = read(tmp_path, {"one": {}, "two": LINE}, ":entry=two")
     assert made.ranks == 2
-    with pytest.raises(BadFile, match="no entry"):
+    with pytest.raises(BadFile, match="expected an object"):
         read(tmp_path, {"two": LINE}, ":entry=three")
 
 

@@ -15,9 +15,7 @@ LINE = (
     ("size", "algorithm", "protocol"),
     [("9" * 5000, "RING", "LL"), ("64", "9" * 5000, "LL"), ("64", "RING", "9" * 5000)],
 )
-def test_numbers_that_nobody_wrote_are_passed_over(
-    size: str, algorithm: str, protocol: str
-) -> None:
+def test_malformed_numbers_are_passed_over(size: str, algorithm: str, protocol: str) -> None:
     assert not read_log(LINE.format(size, algorithm, protocol, 7)).choices
     (one,) = read_log(LINE.format(64, "RING", "LL", 7)).choices
     assert (one.bytes, one.algorithm, one.protocol, one.channels) == (64, "ring", "ll", 8)

@@ -138,10 +138,10 @@ def test_a_copy_without_the_line_of_its_test_and_with_bars() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (as_text(["host_to_device_memcpy_ce"]), "no test between two GPUs"),
-        (as_text(["one_to_all_write_ce"]), "no test between two GPUs"),
-        (as_json(["device_local_copy"]), "no test between two GPUs"),
-        ('{"nvbandwidth": {"error": "no driver"}}', "no testcases"),
+        (as_text(["host_to_device_memcpy_ce"]), "expected a test between two GPUs"),
+        (as_text(["one_to_all_write_ce"]), "expected a test between two GPUs"),
+        (as_json(["device_local_copy"]), "expected a test between two GPUs"),
+        ('{"nvbandwidth": {"error": "no driver"}}', "expected testcases"),
         (as_text(["device_to_device_memcpy_read_ce"]).replace("300.00", "fast"), "not a positive"),
         (as_text(["device_to_device_memcpy_read_ce"]).replace("300.00", "N/A"), "not measured"),
         (as_json([*CASES]).replace('"300.00"', '["1"]'), "not a positive"),
@@ -178,7 +178,7 @@ def test_alpha_is_an_option_where_the_text_has_no_latency(text: str) -> None:
     assert {x.latency for x in read(text).links} == {0}
     made = read(text, "alpha=1us")
     assert {x.latency for x in made.links} == {1}
-    assert "there is no latency in the text: alpha is 1us (alpha=)" in made.notes
+    assert "the text lacks latencies: alpha is 1us (alpha=)" in made.notes
 
 
 @pytest.mark.parametrize("text", [as_text([*CASES]), P2P])

@@ -252,7 +252,7 @@ def test_words_for_connections(tmp_path: Path, conn: Any, says: str | None) -> N
     assert rules(found)[1:] == ([says] if says else [])
 
 
-def test_who_leaves_through_whom(tmp_path: Path) -> None:
+def test_sender_and_receiver_of_each_relay(tmp_path: Path) -> None:
     relays = {
         **BETWEEN,
         "gpus_to_sender_rev_map": {"1": [0, 1, 2], "3": [2, 3]},

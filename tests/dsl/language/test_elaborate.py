@@ -128,7 +128,7 @@ def test_the_machines_numbers_and_parameters() -> None:
 
 def test_parameters_without_value_or_unknown() -> None:
     tree = parse("sketch x(k)\nchunks k\n")
-    with pytest.raises(UserError, match="the parameter 'k' has no value"):
+    with pytest.raises(UserError, match="expected a value of the parameter 'k', got none"):
         elaborate(tree, topology("dgx1"))
     with pytest.raises(UnknownName) as caught:
         elaborate(tree, topology("dgx1"), {"kk": 1})

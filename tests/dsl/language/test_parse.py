@@ -9,7 +9,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.dsl.base.errors import SyntaxProblem, UserError
+from weft.dsl.base.errors import SeveralErrors, SyntaxProblem, UserError
 from weft.dsl.language import ast
 from weft.dsl.language.ast import RangeList
 from weft.dsl.language.build import MAX_DEPTH
@@ -158,3 +158,22 @@ def test_a_damaged_sketch_is_read_or_refused_in_words(data: st.DataObject) -> No
         shown = format(tree)
         assert parse(shown) == tree
     assert shown
+
+
+def test_all_errors_of_a_text_come_at_once_and_in_order() -> None:
+    text = dedent("""\
+        scetch x
+        forbit links 0 -> 1
+        size 3
+        max hops
+        fro p in 0..7:
+            max hops p
+            max hops p
+        chunks 2 3
+    """)
+    with pytest.raises(SeveralErrors) as caught:
+        parse(text, "f")
+    places = [str(e.where) for e in caught.value.errors]
+    assert places == ["f:1:1", "f:2:1", "f:3:6", "f:4:9", "f:5:1", "f:8:10"]
+    assert caught.value.message == "expected 'sketch', found 'scetch' (and 5 more)"
+    assert caught.value.render().count("error: ") == 6

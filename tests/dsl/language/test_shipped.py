@@ -101,7 +101,7 @@ def test_switch_policies_are_taccls(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in TACCL if not n.endswith(("n1", "cUp6"))])
-def test_who_sends_to_other_nodes_is_taccls(name: str) -> None:
+def test_senders_to_other_nodes_are_those_of_taccl(name: str) -> None:
     theirs, (sketch, machine) = SKETCHES[name], ours(name)
     between = theirs["internode_sketch"]
     size = len(machine.hosts[0])

@@ -113,10 +113,10 @@ def test_a_file_that_was_changed_does_not(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a.txt*0", "is no host"),
+        ("a.txt*0", "expected a host"),
         ("a.txt*2+nix.txt*2", "no such file\n --> nix.txt"),
         ("a.txt*2+", "a + without a host"),
-        ("a.txt*two+b.txt", "'two' is no number of hosts"),
+        ("a.txt*two+b.txt", "expected a number of hosts, got 'two'"),
         ("a.txt:nodes=2*2", "nodes= is written *N here"),
         ("ring:4*2", "ring is not a host"),
         ("a.txt*2+b.txt:fabric=rings", "unknown fabric"),

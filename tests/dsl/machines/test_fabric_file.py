@@ -128,7 +128,7 @@ def test_slurms_tree_names_the_hosts(folder: Path) -> None:
     assert find(made, "gpu03").ranks == tuple(range(16, 24))
     assert find(made, "gpu3").ranks == (3,)
     assert find(made, "dgx-8").ranks == tuple(range(32, 40))
-    assert any("Slurm's tree has no bandwidths" in note for note in made.notes)
+    assert any("Slurm's tree lacks bandwidths" in note for note in made.notes)
     again = Topology.from_json(made.to_json())
     assert again == made == Topology.from_networkx(made.to_networkx())
 

@@ -96,7 +96,7 @@ def test_one_of_parallel_links() -> None:
 @pytest.mark.parametrize(
     ("machine", "name", "says"),
     [
-        ("dgx1", "gpu0-gpu7", "no cable"),
+        ("dgx1", "gpu0-gpu7", "expected a cable"),
         ("dgx1", "gpu0-gpu9", "gpu"),
         ("dgx1", "gpu0-", "write"),
         ("dgx1", "pgu3", "gpu3"),

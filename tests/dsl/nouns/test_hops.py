@@ -107,7 +107,7 @@ def test_neighbours_distances_and_islands_are_those_of_the_routes(machine: Topol
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_without_links_everybody_is_an_island(ranks: int) -> None:
+def test_without_links_every_rank_is_an_island(ranks: int) -> None:
     machine = replace(ring(4), nodes=tuple(map(gpu, range(ranks))), links=())
     assert islands(machine) == tuple((r,) for r in range(ranks))
     assert find_hops(machine).hops == ()

@@ -83,7 +83,7 @@ def test_a_plan_is_picked_by_size_both_ends_included() -> None:
     for outside in (1023, 4097):
         with pytest.raises(UserError, match="tuned for"):
             one.pick(outside)
-    with pytest.raises(UserError, match="no broadcast"):
+    with pytest.raises(UserError, match="got broadcast"):
         GOOD.of("broadcast")
 
 

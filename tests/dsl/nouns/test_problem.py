@@ -35,7 +35,9 @@ ALL = {(a, b) for a in range(4) for b in range(4) if a != b}
         ("multiroot_gather", (0, 3), {p for p in ALL if p[1] in (0, 3)}),
     ],
 )
-def test_who_must_hear_whom(kind: str, roots: tuple[int, ...], pairs: set[tuple[int, int]]) -> None:
+def test_pairs_of_ranks_that_a_collective_requires(
+    kind: str, roots: tuple[int, ...], pairs: set[tuple[int, int]]
+) -> None:
     for chunks in (1, 3):
         found = required_pairs(make(kind, 4, roots=roots, chunks=chunks))
         assert found == tuple(sorted(pairs))
@@ -53,7 +55,7 @@ def test_of_copies_no_single_one_is_required() -> None:
 
 
 @given(st.integers(2, 5).flatmap(lambda n: collectives(n) | custom_collectives(n)))
-def test_a_pair_is_required_if_and_only_if_nobody_else_has_it(c: Collective) -> None:
+def test_a_pair_is_required_if_and_only_if_its_source_is_the_only_holder(c: Collective) -> None:
     holds = {(r, k, w) for r, k, s, _ in c.pre.rows().tolist() for w in c.contributions[s]}
     wants = {(r, k, w) for r, k, s, _ in c.post.rows().tolist() for w in c.contributions[s]}
     expected = {

@@ -26,7 +26,7 @@ PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
         ({"links": (link(0, 1, 25, -1),)}, "latency"),
         ({"nodes": (gpu(0), gpu(0))}, "gpu0"),
         ({"nodes": (switch("s"), gpu(0))}, "first"),
-        ({"nodes": (switch("s"), switch("t"))}, "no GPU"),
+        ({"nodes": (switch("s"), switch("t"))}, "expected GPUs"),
         ({"symmetries": ((0, 0),)}, "permutation"),
         ({"resources": (Resource("nic", (7,), F(1)),)}, "nic"),
     ],

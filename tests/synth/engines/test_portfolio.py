@@ -70,7 +70,7 @@ def test_large_messages_go_by_packings() -> None:
     assert "ForestColl" in point.schedule.provenance["cites"]
 
 
-def test_small_messages_go_by_whoever_is_quick() -> None:
+def test_small_messages_go_by_the_quickest_engine() -> None:
     """One step over the switch, 0.7 µs: two at packing's best rate would take 1.4."""
     outcome = solved("dgx-a100", "allreduce", size=1 << 10)
     assert found_by(outcome) == {"classic"}
@@ -140,7 +140,7 @@ def test_refusals_in_words() -> None:
         post=[(r, c, [c], c) for r in (0, 1) for c in (0, 1)],
     )
     problem = Problem(topology("ring:4").restricted_to((0, 1)), swap)
-    with pytest.raises(UserError, match="there is no classic algorithm for swap"):
+    with pytest.raises(UserError, match="classic lacks an algorithm for swap"):
         synthesize(problem, "portfolio{engines=classic}")
     with pytest.raises(UserError, match="cannot race itself"):
         Portfolio(engines=("exact", "portfolio"))
@@ -153,6 +153,21 @@ def test_a_wrong_question_is_told_as_such() -> None:
     cut = replace(ring, symmetries=(), links=tuple(x for x in ring.links if x.dst != 3))
     with pytest.raises(BadTopology, match="3"):
         synthesize(Problem(cut, make("allgather", 4), None, Objective.BANDWIDTH))
+
+
+def test_only_those_that_are_named_take_part() -> None:
+    where = topology("ring:4")
+    problem = Problem(where, make("allgather", 4), None, Objective.TIME, 1 << 20)
+    outcome = synthesize(problem, "portfolio{engines=classic}")
+    assert found_by(outcome) == {"classic"}
+    assert outcome.points[0].schedule.provenance["engine"] == "portfolio{engines=classic}"
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    problem = Problem(topology("mesh:3x3"), make("allgather", 9), None, Objective.TIME, 1 << 16)
+    first, again = (synthesize(problem, budget=Budget(0.5, seed=3)) for _ in range(2))
+    assert dumps(first.points[0].schedule) == dumps(again.points[0].schedule)
+    assert first.statements == again.statements
 
 
 # --- endings --------------------------------------------------------------------------------------
@@ -198,7 +213,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(outcome.points) == 1
 
 
-def test_who_asked_to_stop_waits_for_nobody() -> None:
+def test_a_stop_at_once_finds_nothing() -> None:
     class Stopped(Silent):
         def cancelled(self) -> bool:
             return True

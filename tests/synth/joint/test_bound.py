@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings
@@ -23,7 +24,9 @@ from weft.dsl.nouns.workload import Shard, Workload, WorkloadOperation
 from weft.synth.joint.bound import joint_bound, priced
 from weft.synth.joint.demands import demands_of
 from weft.synth.joint.times import collective_times
+from weft.synth.prices.arborescence import tree_costs
 from weft.synth.prices.joint_prices import joint_prices
+from weft.synth.steiner.graph import least_parents
 
 A100 = "dgx-a100:nodes=4"
 ROW, COLUMN = "row", "column"
@@ -159,3 +162,19 @@ def test_loads_of_the_solution_attain_the_bound(data):
     assert busy.max() <= found.value_us * (1 + 1e-6)
     assert float(found.us) <= busy.max() * (1 + 1e-6)
     assert found.exact
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(st.integers(2, 9), st.integers(0, 10**6))
+def test_trees_cost_what_the_contraction_says(n, seed):
+    cost = np.random.default_rng(seed).integers(0, 6, (n, n))
+    for root in range(n):
+        parent = least_parents(cost.astype(float), root, root_first=True)
+        assert parent is not None
+        spent = sum(int(cost[parent[v], v]) for v in range(n) if v != root)
+        assert spent == tree_costs(cost)[root]
+        for start in range(n):
+            at, seen = start, 0
+            while at != root:
+                at, seen = int(parent[at]), seen + 1
+                assert seen <= n

@@ -8,7 +8,7 @@ from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.joint_cases import collective, machines, workloads
+from tests.support.joint_cases import boxes, collective, machines, rails, workloads
 from weft.dsl.base.errors import NothingFound, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.merged import launch_cycle
@@ -93,7 +93,7 @@ def test_a_plan_is_no_slower_than_its_collectives_one_after_another(monkeypatch)
 
 
 @pytest.mark.parametrize("relays", ["none", "idle", "all"])
-def test_the_bound_of_one_alone_counts_latency_and_who_may_forward(relays):
+def test_the_bound_of_one_alone_counts_latency_and_forwarders(relays):
     """Ranks 0 and 2 of a ring of four: two hops of 0.7 µs over either neighbour, if they forward;
     on a line of four 1 and 2 are next to each other."""
     small = [sized("a", "allreduce", (0, 2), 8, relays=relays)]
@@ -162,6 +162,19 @@ def test_odd_bytes_of_a_matrix_are_rounded_up(machine):
     assert asked <= given < 1.001 * asked
 
 
+def test_an_idle_box_forwards():
+    found = planner(
+        "dgx-a100:nodes=4", [collective("dp", "allreduce", range(0, 32, 8), 1000, relays="idle")]
+    ).plan()
+    assert 7500 < found.us < 7900
+
+
+def test_own_routes_where_nothing_is_gained():
+    found = planner("dgx-a100:nodes=2", [*boxes(2, 8, 200), *rails(2, 8, 20)]).plan()
+    assert found.way == "own routes"
+    assert verify(found.schedule).ok
+
+
 def test_priority_ends_a_class_early():
     late = [
         collective("a", "alltoall", range(8), 50),
@@ -226,6 +239,20 @@ def test_a_demand_that_is_not_delivered_as_stated_is_rejected(delivered):
         shards = () if kind == "multicast" else SHARDS
         other_part = replace(part, kind=kind, shards=shards)
         assert not verify(replace(delivered, parts=(other_part,))).ok
+
+
+def test_paths_take_each_pair_where_the_solution_sends_it():
+    pairs = [
+        WorkloadOperation(
+            f"t{i}", "transfer", group=(i, i + 4), bytes=10**7, relays=Forwarders.ALL, of_class="t"
+        )
+        for i in range(4)
+    ]
+    found = planner("dgx1", pairs)
+    plan = found.plan()
+    assert verify(plan.schedule).ok
+    assert float(found.bound.us) <= plan.us < 1.1 * float(found.bound.us)
+    assert plan.way in ("own routes", "paths")
 
 
 def test_a_launch_order_that_could_deadlock_is_rejected():

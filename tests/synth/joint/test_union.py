@@ -75,6 +75,12 @@ def test_a_group_whose_neighbours_forward() -> None:
     assert time < 515
 
 
+def test_sums_of_two_groups() -> None:
+    bound, time = time_of(union(8, ("allreduce", LEFT, 1), ("allreduce", RIGHT, 1)), each=100 * MB)
+    assert bound == pytest.approx(4000 / 3)
+    assert time < 1390
+
+
 def test_reduce_scatters_of_groups_that_share_ranks() -> None:
     both = union(8, ("reduce_scatter", LEFT, 1), ("reduce_scatter", (2, 3, 4), 1))
     bound, time = time_of(both, each=25 * MB)

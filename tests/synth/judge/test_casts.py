@@ -111,7 +111,7 @@ WRONG = [
     (changed(SUM, lambda c: replace(c, links=(3, 0, 2, 4, 6))), "stands before one that leads"),
     (changed(SUM, lambda c: replace(c, links=(*c.links, 3))), "has 2 of its links"),
     (changed(SUM, lambda c: replace(c, issuer=2)), "has its issuer in the group"),
-    (changed(SUM, lambda c: replace(c, issuer=-1)), "it has no issuer"),
+    (changed(SUM, lambda c: replace(c, issuer=-1)), "expected an issuer"),
     (changed(SUM, lambda c: replace(c, reduce=True)), "in a sum twice"),
     (changed(SUM, lambda c: None), "lacks the contributions"),
     (changed(SUM, lambda c: replace(c, chunk=2)), "also gets chunk 2|lacks"),

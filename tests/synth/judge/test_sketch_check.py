@@ -147,7 +147,7 @@ def test_symmetry() -> None:
     first, *_ = told(s, flip)
     assert first == ("rule 'flip': the transfers of chunk 6 are not the images of those of chunk 0")
     assert told(s, Symmetry(label="x", image=(0, 0, 1, 2))) == (
-        "rule 'x': it is no permutation of the 4 ranks",
+        "rule 'x': it is not a permutation of the 4 ranks",
     )
 
 
@@ -214,8 +214,8 @@ def test_hops_of_copies_and_of_sums() -> None:
         (FixedSend(label="f", owner=0, pair=(2, 3), must=False), "this send is ruled out"),
         (FixedSend(label="f", owner=0, pair=(2, 3), must=False, step=2), ""),
         (FixedSend(label="f", owner=0, pair=(2, 3), must=False, piece=1), "this send"),
-        (FixedSend(label="f", owner=0, pair=(0, 1), must=True, piece=2), "has no such chunk"),
-        (FixedSend(label="f", owner=9, pair=(0, 1), must=True), "has no such chunk"),
+        (FixedSend(label="f", owner=0, pair=(0, 1), must=True, piece=2), "lacks the chunk"),
+        (FixedSend(label="f", owner=9, pair=(0, 1), must=True), "lacks the chunk"),
     ],
 )
 def test_fixed_sends(rule: FixedSend, broken: str) -> None:

@@ -199,7 +199,7 @@ def test_dropped_transfer() -> None:
     )
 
 
-def test_dropped_reduction_names_who_is_missing() -> None:
+def test_dropped_reduction_names_the_missing_ranks() -> None:
     s = ring_reduce_scatter()
     (only,) = problems(s, {0: None})  # chunk 3 of rank 0 starts the chain
     assert only == "chunk 3 on rank 3 at the end: lacks the contributions of 0"

@@ -33,7 +33,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_a_solver_does_not_outlive_who_started_it() -> None:
+def test_a_solver_does_not_outlive_its_starter() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen([sys.executable, "-c", HARD], env=environment)
     until(lambda: len(descendants(parent.pid)) >= 2)  # the child, and CBC that it starts

@@ -169,6 +169,12 @@ def test_groups_share_what_they_have_in_common() -> None:
             assert (machine.nodes[here.src], machine.nodes[here.dst]) == (there.src, there.dst)
 
 
+def test_a_group_has_all_of_what_is_its_own() -> None:
+    where = topology("full:6")
+    for machine in group_machines(where, ROWS, "row"):
+        assert machine.topology.capacities() == tuple([where.links[0].bandwidth] * 6)
+
+
 # --- rules ----------------------------------------------------------------------------------------
 
 

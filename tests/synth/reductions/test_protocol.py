@@ -13,7 +13,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.base.engine import Budget, Outcome, Silent, Status
 from weft.synth.reductions import solve as solving
-from weft.synth.reductions.reduction import Reduction, Steps, Subproblem
+from weft.synth.reductions.reduction import Reduction, Steps, Subproblem, run
 from weft.synth.reductions.solve import REDUCTIONS, solve
 
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
@@ -78,3 +78,12 @@ def test_the_first_that_fits_is_applied() -> None:
     assert fitting("allgather") == []
     assert fitting("reduce_scatter") == ["reverse"]
     assert fitting("allreduce") == ["compose", "reverse"]
+
+
+def test_what_a_subproblem_raises_ends_the_reduction() -> None:
+    def fails(part: Subproblem) -> Outcome:
+        raise Refusal("toy", "not this")
+
+    steps = Twice().apply(Problem(PAIR, make("allgather", 2)), Budget(), Silent(), "toy")
+    with pytest.raises(Refusal):
+        run(steps, fails)

@@ -67,6 +67,12 @@ REVERSIBLE = (
 # --- prune ------------------------------------------------------------------------------------
 
 
+@given(schedules())
+@settings(max_examples=examples(30, 60))
+def test_trees_have_nothing_to_prune(s: Schedule) -> None:
+    assert prune(s) is s
+
+
 @given(schedules(), st.data())
 @settings(max_examples=examples(25))
 def test_needless_copies_are_pruned(s: Schedule, data: st.DataObject) -> None:
@@ -85,7 +91,21 @@ def test_needless_copies_are_pruned(s: Schedule, data: st.DataObject) -> None:
     assert prune(more) == s
 
 
-def test_chunks_nobody_wants_are_pruned_transitively() -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tree_sends_nothing_to_a_rank_that_the_whole_sum_passed(seed: int) -> None:
+    """Ring 1 → 2 → 0 → 3 → 4 → 1, summed from 0 and 2: the sum for 1 is whole on 0 already."""
+    links = tuple(link(u, v, 1) for u, v in ((1, 2), (2, 0), (0, 3), (3, 4), (4, 1)))
+    t = Topology("ring", tuple(map(gpu, range(5))), links)
+    both = [0, 2]
+    c = custom("sum", 5, [(r, 0, [r], 0) for r in both], [(r, 0, both, 0) for r in (0, 1)])
+    s = tree_schedule(t, c, seed)
+    verdict = verify(s)
+    assert verdict.ok
+    assert verdict.redundant == 0
+    assert prune(s) is s
+
+
+def test_chunks_without_a_receiver_are_pruned_transitively() -> None:
     c = make("broadcast", 4)
     needed = [Transfer(0, r, r + 1, (r,), r) for r in range(3)]
     c = replace(c, post=type(c.post).of([(1, 0, 0, 0)]))
@@ -223,7 +243,7 @@ def test_a_finer_dual_schedule_comes_back_finer() -> None:
     back = undo(fine)
     assert back.collective == make("reduce_scatter", 4, chunks=3)
     assert verify(back).ok
-    with pytest.raises(UserError, match="no dual"):
+    with pytest.raises(UserError, match="expected a dual of"):
         undo(tree_schedule(ring(4), make("alltoall", 4)))
 
 
@@ -400,6 +420,12 @@ def test_halves_that_do_not_fit() -> None:
         compose_allreduce(replace(half("reduce_scatter"), segments=2), half("allgather"))
     with pytest.raises(UserError, match="from an allgather"):
         one_shot_allreduce_from(half("reduce_scatter"))
+
+
+def test_rounds_only_where_both_halves_have_them() -> None:
+    scatter = tree_schedule(ring(3), make("reduce_scatter", 3))
+    gather = replace(tree_schedule(ring(3), make("allgather", 3)), rounds=())
+    assert compose_allreduce(scatter, gather).rounds == ()
 
 
 def test_halves_of_unequal_shares_are_cut_alike() -> None:

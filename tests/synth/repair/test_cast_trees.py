@@ -132,7 +132,7 @@ def test_what_cannot_be_mended_is_told() -> None:
         repair_casts(old, degraded(whole, [rank_down(whole, 0)]))
 
 
-def test_the_root_is_who_has_all_first() -> None:
+def test_the_root_is_the_first_rank_with_all() -> None:
     old = named("nvls", "allreduce", star(4, FREE))
     assert [root_of(old, chunk) for chunk in range(4)] == [0, 1, 2, 3]
     assert root_of(up_and_down(), 0) == 0

@@ -43,6 +43,14 @@ def mended(schedule: Schedule, dead: tuple[int, ...]) -> Schedule:
     return repair(schedule, degraded(schedule.topology, [Down("some", dead)]))
 
 
+@settings(deadline=None, max_examples=examples(25, 150))
+@given(topologies(), st.data())
+def test_mended_trees_are_right(whole: Topology, data: st.DataObject) -> None:
+    schedule = tree_schedule(whole, data.draw(collectives(whole.ranks)))
+    verdict = verify(mended(schedule, some_dead(data, whole)))
+    assert verdict.ok, verdict.problems
+
+
 @settings(deadline=None, max_examples=examples(20))
 @given(schedules(), st.data())
 def test_mended_schedules_are_right(schedule: Schedule, data: st.DataObject) -> None:

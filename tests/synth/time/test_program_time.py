@@ -249,8 +249,11 @@ def test_other_reasons_never_to_end() -> None:
     ("blocks", "message"),
     [
         ([Block(0, 1, None, ()), Block(0, 1, None, ())], "tb 1 uses the connection from rank 0"),
-        ([Block(0, None, None, (instr("s", "o0"),))], r"step 0 \(s\) sends to nobody"),
-        ([Block(0, 1, None, (instr("rcs", "o0"),))], r"step 0 \(rcs\) receives from nobody"),
+        ([Block(0, None, None, (instr("s", "o0"),))], r"step 0 \(s\) sends: expected a send peer"),
+        (
+            [Block(0, 1, None, (instr("rcs", "o0"),))],
+            r"\(rcs\) receives: expected a receive peer",
+        ),
         ([Block(0, 1, None, (instr("s", "o0", 1, ((4, 0),)),))], "tb 4, which does not exist"),
     ],
 )
@@ -274,7 +277,7 @@ def test_numbers_that_make_no_sense() -> None:
             replace(MSCCL, **wrong)
     with pytest.raises(UserError, match="efficiency of 2"):
         ProtocolModel(1, 1, Fraction(2))
-    with pytest.raises(UserError, match="no protocol LL"):
+    with pytest.raises(UserError, match="got LL"):
         us(stream(1), "line:2", 1, model=replace(MSCCL, protocols={}), protocol=Protocol.LL)
 
 

@@ -214,7 +214,7 @@ def test_a_slice_does_not_overtake_the_one_before() -> None:
     assert run.end_us.tolist() == [3, 4]
 
 
-def test_redundant_arrivals_keep_nobody_waiting() -> None:
+def test_redundant_arrivals_delay_no_transfer() -> None:
     """Rank 1 gets the chunk again over a slow link before it sends on; it does not wait for it."""
     links = (link(0, 1, 10), link(0, 1, 1), link(1, 2, 10))
     t = Topology("pair", tuple(map(gpu, range(3))), links)
@@ -351,7 +351,7 @@ def test_the_event_loop_does_what_the_rule_says(s: Schedule, size: int) -> None:
     assert run.end_us.tolist() == pytest.approx(list(map(float, end)), rel=1e-12)
 
 
-def test_the_planned_order_beats_who_waited_longer() -> None:
+def test_the_planned_order_beats_longer_waits() -> None:
     """As above, with an order of its own: what got ready later is served first."""
     s = replace(queue(), priority=np.array([0, 1, 2, 3], np.int32))
     assert simulate(s, 3_000).start_us.tolist() == [0, 1, 0, 2]

@@ -95,7 +95,7 @@ def test_what_waits_for_a_link_is_ready_before_it_starts() -> None:
     assert run.bytes.tolist() == [25_000, 25_000]
 
 
-def test_what_nobody_could_look_at_is_refused() -> None:
+def test_timelines_that_cannot_be_drawn_are_refused() -> None:
     s = tree_schedule(ring(4), make("allgather", 4))
     with pytest.raises(UserError, match="timeline"):
         timeline(replace(s, segments=60_000), 1 << 20)

@@ -49,7 +49,7 @@ class Elements:
     """The tags of a text in order; comments are skipped. ``at``: where the next one is looked for.
 
     Raises (while iterating):
-        BadFile: what no runtime reads, with its place.
+        BadFile: an element that no runtime reads, with its place.
     """
 
     def __init__(self, source: Source) -> None:
@@ -119,7 +119,7 @@ def _skip(source: Source, at: int) -> int:
 
 
 def _slow_tag(source: Source, at: int) -> XmlElement:
-    """Return a tag read token by token: what the fast path does not take, and all mistakes."""
+    """Return a tag read token by token: for all that the fast path leaves, and all mistakes."""
     text = source.text
     if text.startswith("<?", at) or text.startswith("<!", at):
         raise fail(
@@ -198,7 +198,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def integer(text: str, bits: int = 32) -> tuple[int, str]:
-    """Return the value the runtimes read, and in what way it is not what it seems ('' if it is).
+    """Return the value the runtimes read, and its difference from the text ('' if none).
 
     >>> integer("010"), integer("0x1f"), integer("zero"), integer("7 apples")
     ((8, 'octal'), (31, 'hexadecimal'), (0, 'not a number'), (7, 'trailing text'))

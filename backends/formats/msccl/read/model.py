@@ -43,7 +43,7 @@ class XmlTransfer:
     """One thing a thread block does: a step, or a chain of fused ``re`` steps.
 
     Attributes:
-        op: what it does; never ``nop``.
+        op: its operation; never ``nop``.
         step: the ``s`` attribute of its first step.
         src, dst: the slices of the file, offsets wrapped to 16 bits.
         count: chunks; of a fused chain the last step's, as in the runtimes.
@@ -66,7 +66,7 @@ class XmlTransfer:
 
 @dataclass(frozen=True, slots=True)
 class XmlBlock:
-    """A ``<tb>``: its attributes, its transfers, and what limits need to know of its steps."""
+    """A ``<tb>``: its attributes, its transfers, and the counts of its steps that limits need."""
 
     id: int
     channel: int

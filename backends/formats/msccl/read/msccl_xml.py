@@ -155,7 +155,7 @@ class _XmlReader:
             raise fail(
                 self._source,
                 *a.place,
-                f"ngpus is {ngpus}, and rank {absent} has no <gpu>",
+                f"expected a <gpu> of each of ngpus={ngpus} ranks, got none of rank {absent}",
                 "each rank from 0 to ngpus-1 needs one",
             )
         coll = a.text("coll")
@@ -230,7 +230,7 @@ class _XmlReader:
         )
 
     def _skip(self, element: XmlElement) -> None:
-        """Past the end of an element, whatever is in it."""
+        """Go past the end of an element and all that is in it."""
         depth = 1 if element.tag is Tag.OPEN else 0
         while depth:
             inner = next(self._elements, None)
@@ -241,7 +241,7 @@ class _XmlReader:
             depth += {Tag.OPEN: 1, Tag.CLOSE: -1, Tag.SINGLE: 0}[inner.tag]
 
     def _rest(self) -> None:
-        """Read and ignore what follows ``</algo>``."""
+        """Read and ignore text after ``</algo>``."""
         for element in self._elements:
             if element.tag is Tag.CLOSE:
                 raise fail(
@@ -347,7 +347,7 @@ _Known = dict[str, "tuple[Op, Slice, Slice, int] | None"]
 
 
 class PlainBlocks:
-    """Reads the steps of blocks; remembers what it has seen of their texts."""
+    """Reads the steps of blocks; remembers the texts that it has seen."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -405,7 +405,7 @@ class PlainBlocks:
 
 
 def _parsed(middle: str) -> tuple[Op, Slice, Slice, int] | None:
-    """Parse what a step says of data; None if some runtime makes something else of it."""
+    """Parse the data of a step; None if some runtime reads it differently."""
     match = _ONE_MIDDLE.fullmatch(middle)
     assert match is not None
     kind, src, src_offset, dst, dst_offset, count = match.groups()

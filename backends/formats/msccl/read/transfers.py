@@ -135,7 +135,7 @@ def _grow(chain: _Draft, step: RawStep, pending: list[tuple[int, int]], remarks:
 
 
 def _remark(step: RawStep, remarks: Remarks) -> None:
-    """Note what is odd about one step by itself."""
+    """Note oddities of one step by itself."""
 
     def note(message: str, runtimes: str = ALL, rejected: bool = False) -> None:
         remarks.add(message, runtimes, step.place, rejected=rejected)

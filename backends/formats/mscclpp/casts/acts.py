@@ -1,4 +1,4 @@
-"""Acts of a plan with casts: what each GPU does to which chunks, phase after phase.
+"""Acts of a plan with casts: operations of each GPU on its chunks, phase after phase.
 
 Before::
 
@@ -83,7 +83,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """All phases, and what the buffers need: grains of scratch per rank."""
+    """All phases, and the size of the buffers: grains of scratch per rank."""
 
     collective: Collective
     phases: list[list[Act]]
@@ -301,7 +301,7 @@ def _fused(s: Schedule) -> tuple[dict[Cast, Cast], set[int]]:
 
 
 def _refuse_overwritten(acts: list[Act], s: Schedule) -> None:
-    """Refuse a step in which one act writes what another reads or writes."""
+    """Refuse a step in which one act writes a chunk that another reads or writes."""
     cells: dict[tuple[int, Place], list[tuple[int, bool]]] = defaultdict(list)
     for k, act in enumerate(acts):
         for rank, place in act.reads():

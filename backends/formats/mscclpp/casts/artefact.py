@@ -96,7 +96,7 @@ def facts_of(plan: ExecutionPlan) -> dict[str, Any]:
 
 
 def told_of(plan: ExecutionPlan) -> tuple[tuple[str, str], ...]:
-    """Return lines for people on what the switches do in a plan."""
+    """Return lines for people on the casts of a plan."""
     facts = facts_of(plan)
     told = (
         f"{facts['load_reduces']} load-reduce-stores and {facts['multicast_stores']} multicast "
@@ -107,7 +107,7 @@ def told_of(plan: ExecutionPlan) -> tuple[tuple[str, str], ...]:
     pairs = sum(len(op.dst) for op in _to_pairs(plan))
     lines = [("Switches", told)]
     if pairs:
-        text = f"{pairs} sums are also stored on a neighbour: a plan has no load-reduce alone"
+        text = f"{pairs} sums are also stored on a neighbour: plans cannot load-reduce alone"
         lines.append(("Switches", text))
     return tuple(lines)
 

@@ -26,7 +26,7 @@ NOTHING, BEGUN = -2, -1
 
 @dataclass(frozen=True, slots=True)
 class SentSignal:
-    """A signal: ``data``: of what was written, else only that the launch has begun."""
+    """A signal: ``data``: of written data, else only of the begin of the launch."""
 
     source: int
     target: int
@@ -90,7 +90,7 @@ class _LaneClocks:
         return min(same, key=lambda r: abs(r - rank))
 
     def tell(self, phase: int) -> tuple[SentSignal, ...]:
-        """Send what was requested; every GPU sends before it waits."""
+        """Send the requested signals; every GPU sends before it waits."""
         before = [list(row) for row in self.clock]
         for (source, target), data in self.asked.items():
             mine, theirs = self.clock[target], before[source]
@@ -143,7 +143,7 @@ class _PhaseOrder:
             c.touched[cell].append(_TouchedCell(act.rank, number, writes, switch))
 
     def _arrivals(self) -> None:
-        """Signal at once to receivers of posted data; what they know then ends the reading."""
+        """Signal at once to receivers of posted data; with it they stop reading."""
         c, number = self.clocks, len(self.phases)
         if not c.posted:
             return

@@ -54,7 +54,7 @@ def cast_plan(
     """Return the plan of a schedule with casts.
 
     ``nodes``: the node of each rank (None: all in one). ``lanes``: thread blocks per GPU side by
-    side (0: as many as fill the switch). ``dtype``, ``op``: what the switches must sum.
+    side (0: as many as fill the switch). ``dtype``, ``op``: those of the switches' sums.
 
     Raises:
         UserError: no plan can express it, in words.

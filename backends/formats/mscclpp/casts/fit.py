@@ -43,7 +43,7 @@ class Hardware:
 
 
 def refuse_hardware(asked: Hardware, where: str) -> None:
-    """Refuse GPUs, types and operators that cannot do what the casts of a plan do.
+    """Refuse GPUs, types and operators that cannot execute the casts of a plan.
 
     Raises:
         UserError: in words.
@@ -78,7 +78,7 @@ def refuse_gpus(family: str, sm: int, where: str) -> None:
     sm = sm or SM_OF.get(family, FACTS.switch_sm)
     if sm < FACTS.switch_sm:
         raise UserError(
-            f"sm_{sm} has no load-reduce and no multicast store: its kernels skip them "
+            f"sm_{sm} lacks load-reduce and multicast store: its kernels skip them "
             "without an error, and the result is wrong",
             where=where,
             hint=f"sm_{FACTS.switch_sm} or later (H100); for this GPU {ELSEWHERE}",
@@ -113,7 +113,7 @@ def _unsaid(one: Cast, host: Sequence[int]) -> str | None:
     if len({host[r] for r in ends}) > 1:
         return "its ranks are on several nodes; a group is of one NVLink domain"
     if len(one.sources) > 1 and len(one.destinations) > 1:
-        return "one load-reduce ends at its issuer; many to many in one pass has no operation"
+        return "one load-reduce ends at its issuer; plans cannot do many to many in one pass"
     if one.issuer not in one.sources or one.issuer not in one.destinations:
         return f"its issuer, rank {one.issuer}, is not in the group; in plans it is a member"
     if one.reduce:

@@ -105,7 +105,7 @@ def _counts(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
         where = (
             f"{kind} channel {number} of rank {rank}"
             if rank >= 0
-            else (f"{kind} channel {number}, which has no other end")
+            else (f"{kind} channel {number}, whose other end is missing")
         )
         text = f"{len(gives)} signals to and {len(takes)} waits on {where}"
         late = (
@@ -213,7 +213,7 @@ def _events(graph: PlanGraph, key: Counter) -> list[CounterUse]:
 
 
 def _in_block(one: CounterUse, other: CounterUse) -> bool:
-    """Test whether one event of a block always precedes a later one of that block."""
+    """Test if one event of a block always precedes a later one of that block."""
     same = one.block == other.block
     return same and (one.phase < other.phase or one.thread == other.thread)
 
@@ -249,7 +249,7 @@ def _pairs(
 
 
 def _one_by_one(events: Sequence[CounterUse], before: Before) -> bool:
-    """Test whether all events always happen in the order of their list."""
+    """Test if all events always happen in the order of their list."""
     return all(map(before, events, events[1:]))
 
 
@@ -359,7 +359,7 @@ def _together(
     ranks: list[int],
     by_owner: dict[int, list[Access]],
 ) -> Iterator[Finding]:
-    """Judge the buffers of some ranks: what has ended before each of their accesses and the end."""
+    """Judge the buffers of some ranks by the operations before each access and the end."""
     accesses = [a for rank in ranks for a in by_owner[rank]]
     marks = [(a.end, k) for k, a in enumerate(accesses)]
     finish = [m for rank in ranks for m in graph.finish[rank]]

@@ -131,11 +131,11 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
     for remark in plan.remarks:
         yield wrong(remark, Severity.WARNING)
     if not plan.gpus:
-        yield wrong("the plan has no GPU")
+        yield wrong("expected at least one GPU, got none")
     if plan.protocol not in ("Simple", "LL"):
-        yield wrong(f"protocol {plan.protocol!r} is taken as Simple without a word")
+        yield wrong(f"protocol: expected Simple or LL, got {plan.protocol!r} (read as Simple)")
     if plan.min_bytes > plan.max_bytes:
-        yield wrong("min_message_size is larger than max_message_size")
+        yield wrong(f"min_message_size: expected at most {plan.max_bytes}, got {plan.min_bytes}")
     if plan.min_bytes > FACTS.largest_minimum_bytes:
         yield wrong("min_message_size is read as a 32-bit integer: keep it below 2 GiB")
     if plan.alignment < 1 or plan.alignment % FACTS.vector_bytes:
@@ -144,7 +144,7 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
             f"{FACTS.vector_bytes} bytes go wrong"
         )
     if not 1 <= plan.threads <= FACTS.block_threads:
-        yield wrong(f"{plan.threads} threads per block; the kernel takes 1 … {FACTS.block_threads}")
+        yield wrong(f"threads per block: expected 1 … {FACTS.block_threads}, got {plan.threads}")
     if any(op.op in SWITCH_OPS for op in plan.operations()):
         yield wrong(OLD_GPUS, Severity.WARNING)
     far = _furthest(plan)
@@ -172,14 +172,14 @@ def _gpu(plan: ExecutionPlan, rank: int, gpu: GpuPlan) -> Iterator[Finding]:
 
     for value, name in ((gpu.input_chunks, "input"), (gpu.output_chunks, "output")):
         if value < 1:
-            yield wrong("form", f"{name}_chunks is 0: the loader divides by it and dies")
+            yield wrong("form", f"{name}_chunks: expected 1 or more, got {value}")
     for kind in (Channel.MEMORY, Channel.PORT):
         for k, peer in enumerate(gpu.peers(kind)):
             if not 0 <= peer < len(plan.gpus) or peer == rank:
-                yield wrong("ids", f"{kind} channel {k} leads to rank {peer}")
+                yield wrong("ids", f"{kind} channel {k}: expected another rank, got {peer}")
     for k, b in enumerate(gpu.remote):
         if not 0 <= b.rank < len(plan.gpus) or b.rank == rank:
-            yield wrong("ids", f"remote buffer {k} is of rank {b.rank}")
+            yield wrong("ids", f"remote buffer {k}: expected another rank, got {b.rank}")
         elif b.buffer is plan.moving:
             yield wrong(
                 "placement",
@@ -198,20 +198,24 @@ def _block(
     gpu = plan.gpus[rank]
     size = sum(1 + len(op.body) if op.op is PlanOp.PIPELINE else 1 for op in block.ops)
     if size > longest:
-        yield wrong("limits", f"{size} operations; a thread block takes {longest}")
+        yield wrong("limits", f"operations: expected at most {longest}, got {size}")
     for kind in Channel:
         ids, buffers = block.channel_ids(kind), block.buffer_ids(kind)
         if len(ids) > FACTS.channels:
-            yield wrong("limits", f"{len(ids)} {kind} channels; a block takes {FACTS.channels}")
+            yield wrong(
+                "limits", f"{kind} channels: expected at most {FACTS.channels}, got {len(ids)}"
+            )
         if len(buffers) > FACTS.remotes:
-            yield wrong("limits", f"{len(buffers)} remote buffers; a block takes {FACTS.remotes}")
+            yield wrong(
+                "limits", f"remote buffers: expected at most {FACTS.remotes}, got {len(buffers)}"
+            )
         have = len(gpu.peers(kind)) if kind is not Channel.SWITCH else len(gpu.groups())
         for k in ids:
             if not 0 <= k < have:
-                yield wrong("ids", f"{kind} channel {k}: the GPU has {have}")
+                yield wrong("ids", f"{kind} channel: expected one of the GPU's {have}, got {k}")
         for k in buffers:
             if not 0 <= k < len(gpu.remote):
-                yield wrong("ids", f"remote buffer {k}: the GPU has {len(gpu.remote)}")
+                yield wrong("ids", f"remote buffer: expected below {len(gpu.remote)}, got {k}")
             elif kind not in gpu.remote[k].access:
                 yield wrong("ids", f"remote buffer {k} is not declared for {kind} channels")
 
@@ -222,7 +226,7 @@ def _inner(place: PlanPlace, pipeline: Operation, op: Operation) -> Iterator[Fin
         return
     if pipeline.unit < 1 or pipeline.unit % FACTS.vector_bytes:
         yield place.finding(
-            "form", f"unit_size {pipeline.unit} is not a multiple of {FACTS.vector_bytes}"
+            "form", f"unit_size: expected multiples of {FACTS.vector_bytes}, got {pipeline.unit}"
         )
     parts = op.share[1] if op.share else 1
     for x in (*op.src, *op.dst):
@@ -255,25 +259,27 @@ def _ids(place: PlanPlace, op: Operation) -> Iterator[Finding]:
             f"{kind} channel",
         )
     if len(op.ids) > most:
-        yield place.finding("limits", f"`{op.op}` names {len(op.ids)} {noun}s; at most {most}")
+        yield place.finding(
+            "limits", f"`{op.op}`: expected at most {most} {noun}s, got {len(op.ids)}"
+        )
     for k in op.ids:
         if not 0 <= k < have:
-            yield place.finding("ids", f"`{op.op}` names {noun} {k}; there are {have}")
+            yield place.finding("ids", f"`{op.op}`: expected a {noun} below {have}, got {k}")
     needs = op.op in SIGNALS or op.op in (PlanOp.ACQUIRE, PlanOp.RELEASE)
     if needs and not op.ids:
-        yield place.finding("form", f"`{op.op}` names no {noun}")
+        yield place.finding("form", f"`{op.op}`: expected a {noun}, got none")
     if (op.op in SIGNALS or op.op in PUTS) and op.channel is None:
-        yield place.finding("form", f"`{op.op}` has no channel type")
+        yield place.finding("form", f"`{op.op}`: expected a channel type, got none")
     if op.barrier:
         number, blocks = op.barrier
         if not 0 <= number < FACTS.barriers:
-            yield place.finding("limits", f"barrier {number}; there are {FACTS.barriers}")
+            yield place.finding("limits", f"barrier: expected below {FACTS.barriers}, got {number}")
         if not 1 <= blocks <= len(place.gpu.blocks):
             yield place.finding(
-                "ids", f"a barrier of {blocks} blocks; the GPU has {len(place.gpu.blocks)}"
+                "ids", f"barrier: expected at most {len(place.gpu.blocks)} blocks, got {blocks}"
             )
     if op.share and not 0 <= op.share[0] < op.share[1]:
-        yield place.finding("ids", f"part {op.share[0]} of {op.share[1]}")
+        yield place.finding("ids", f"share: expected a part below {op.share[1]}, got {op.share[0]}")
 
 
 def _operands(place: PlanPlace, op: Operation) -> Iterator[Finding]:
@@ -294,27 +300,27 @@ def _operands(place: PlanPlace, op: Operation) -> Iterator[Finding]:
             not isinstance(x, w) for x, w in zip(side, wanted, strict=True)
         ):
             shape = ", ".join(k.__name__.lower() for k in kinds)
-            yield place.finding("form", f"`{op.op}` needs {word}_buff of the form {shape} …")
+            yield place.finding("form", f"`{op.op}`: expected {word}_buff of the form {shape} …")
             return
     if op.op in _PAIRED or op.op in _ONE_EACH:
         pairs = [(x.size, y.size) for x, y in zip(op.src, op.dst, strict=False)]
         if len(op.src) != len(op.dst) or any(a != b for a, b in pairs):
-            yield place.finding("form", f"`{op.op}`: sources and destinations do not match")
+            yield place.finding("form", f"`{op.op}`: expected destinations of the sources' sizes")
         if op.op in _ONE_EACH and len(op.src) > 1:
-            yield place.finding("form", f"`{op.op}` moves one range only")
+            yield place.finding("form", f"`{op.op}`: expected one range, got {len(op.src)}")
     elif len({x.size for x in (*op.src, *op.dst)}) > 1:
-        yield place.finding("form", f"`{op.op}`: operands of different sizes")
+        yield place.finding("form", f"`{op.op}`: expected operands of one size")
     posts = op.channel is Channel.PORT and (op.op in PUTS or op.op is PlanOp.READ_PUT_PACKETS)
     if posts and len(op.ids) != len(op.dst):
         yield place.finding(
             "form",
-            f"`{op.op}` through ports needs a channel for each of its "
-            f"{len(op.dst)} transfers, not {len(op.ids)}",
+            f"`{op.op}` through ports: expected a channel for each of "
+            f"{len(op.dst)} transfers, got {len(op.ids)}",
         )
 
 
 def _beyond(place: PlanPlace, op: Operation, x: Operand, chunks: int) -> bool:
-    """Test whether a block's bytes of an operand are not all in a buffer."""
+    """Test if a block's bytes of an operand are not all in a buffer."""
     if x.index < 0 or x.size < 1 or x.index + x.size <= chunks:
         return x.index < 0 or x.size < 1
     spans = [(part(x, op, units), chunks * units) for units in place.units]
@@ -403,7 +409,7 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     if op.op in PACKET_OPS and not plan.packets:
         yield place.finding(
             "traps",
-            f"`{op.op}` under protocol Simple: scratch has no room for the flags of packets",
+            f"`{op.op}` under protocol Simple: scratch lacks room for the flags of packets",
         )
     for x in op.src[:1] if op.op is PlanOp.MULTICAST_STORE_PACKETS else _packed(op):
         if isinstance(x, LocalChunks) and x.buffer is not Buffer.SCRATCH:
@@ -432,7 +438,7 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
 
 
 def _packed(op: Operation) -> tuple[Operand, ...]:
-    """Return where an operation packs data; of what it unpacks the kernel ignores the letter."""
+    """Return the operands that an operation packs; the kernel ignores the letter of others."""
     return tuple(x for x, packets in zip(op.dst, packet_sides(op)[1], strict=True) if packets)
 
 
@@ -473,7 +479,7 @@ def _one(plan: ExecutionPlan, rank: int, group: SwitchGroup) -> Iterator[tuple[s
         if not 0 <= r < len(plan.gpus):
             yield "ids", f"its group has rank {r}, of {len(plan.gpus)}"
     if rank not in ranks:
-        yield "ids", f"rank {rank} is no member of its group, and the set-up fails"
+        yield "ids", f"rank {rank} is not a member of its group, and the set-up fails"
     if group.buffer is plan.moving:
         text = f"in place, `{group.buffer}` of an {plan.collective} lies at another offset"
         yield "placement", f"{text} on every rank, and a group has one"

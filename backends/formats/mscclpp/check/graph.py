@@ -164,7 +164,7 @@ class _BlockWalk:
             self.graph.barriers[self.rank, e.barrier[0]][self.number].append(moment)
 
     def _alone(self, j: int, e: PlanEvent) -> CounterUse:
-        """Return a moment of thread j, after what that thread alone did before."""
+        """Return a moment of thread j, after the earlier ones of that thread alone."""
         moment = self.graph.moment(self.met, step=e.step)
         if j in self.thread:
             self.graph.strong[moment].append(self.thread[j])

@@ -419,6 +419,6 @@ class _BlockState:
         return [OperationGroup((end.signal(),))] if end and i == self._last else []
 
     def closing(self) -> Sequence[OperationGroup]:
-        """Do not end before the network has read what was sent."""
+        """Do not end before the network has read all messages."""
         end = self._acknowledged(0)
         return [OperationGroup((end.wait(),))] if end else []

@@ -138,7 +138,7 @@ def _source(instr: Instr) -> Slice:
 
 
 def _overwritten(order: HappensBefore, send: int, recv: int, writes: _Touch) -> bool:
-    """Test whether a message's source may be written again before it is known to have arrived."""
+    """Test if a message's source may be written again before it is known to have arrived."""
     instr, rank = order.instrs[send], order.rank[send]
     if instr.op is Op.RECV_REDUCE_SEND:
         return False  # it leaves from its own landing place
@@ -158,7 +158,7 @@ def _is_free(
     writes: _Touch,
     arrival: dict[int, int],
 ) -> bool:
-    """Test whether the receiver's destination is free from the launch on, or at the send."""
+    """Test if the receiver's destination is free from the launch on, or at the send."""
     instr, rank = order.instrs[recv], order.rank[recv]
     for buffer, k in chunks_of(instr.dst, instr.count):
         for x in {*reads[rank, buffer, k], *writes[rank, buffer, k]} - {recv}:
@@ -210,7 +210,7 @@ def _packets(order: HappensBefore, ports: list[bool], place: Landing) -> None:
 
 
 def _readable(order: HappensBefore, i: int, writes: _Touch) -> bool:
-    """Test whether the operand of a receive-reduce is ready before its message has come."""
+    """Test if the operand of a receive-reduce is ready before its message has come."""
     instr, rank = order.instrs[i], order.rank[i]
     for buffer, k in chunks_of(instr.src, instr.count):
         for x in writes[rank, buffer, k]:

@@ -364,7 +364,7 @@ def _must_meet(earlier: Operation, later: Operation) -> bool:
 
 
 def _alone(op: Operation) -> bool:
-    """Test whether thread 0 does it alone."""
+    """Test if thread 0 does it alone."""
     posts = op.op in _POSTS and op.channel is Channel.PORT
     return len(op.ids) == 1 and (posts or op.op in _ONLY_TELLS | _ONLY_WAITS)
 

@@ -1,4 +1,4 @@
-"""Events of a plan: what the threads of every block do, with every number resolved.
+"""Events of a plan: actions of the threads of every block, with every number resolved.
 
 Checker and executor read the same events. An event is one operation (of a pipeline: of one turn);
 the k-th counter or port of an event is the k-th thread's, places are all threads' together.
@@ -27,7 +27,7 @@ from .model import (
 
 
 class Unfit(Exception):
-    """The plan names what is not there, or does what is not executed here."""
+    """The plan names missing things, or has operations that are not executed here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class PlanChannels:
 
 @dataclass(frozen=True, slots=True)
 class SwitchGroup:
-    """Ranks whose buffers are one multicast object: what is stored there is stored on all of them,
+    """Ranks whose buffers are one multicast object: a store there is a store on all of them,
     and what is loaded from there is the sum of theirs. Its issuers are members."""
 
     buffer: Buffer
@@ -253,7 +253,7 @@ LIMITS = PlanLimits()
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A plan; sizes in bytes. ``remarks`` list what a reader noticed and the loader ignores."""
+    """A plan; sizes in bytes. ``remarks`` list oddities that the loader ignores."""
 
     name: str
     collective: str
@@ -270,7 +270,7 @@ class ExecutionPlan:
 
     @property
     def packets(self) -> bool:
-        """Test whether scratch is doubled for packets: the only effect of the protocol."""
+        """Test if scratch is doubled for packets: the only effect of the protocol."""
         return self.protocol == "LL"
 
     @property

@@ -35,7 +35,7 @@ class PlanMessage:
 
 @dataclass(eq=False)
 class HappensBefore:
-    """Messages between the instructions of a program, and what precedes what.
+    """Messages between the instructions of a program, and their partial order.
 
     Instructions are numbered as in the columns of the program.
 
@@ -55,7 +55,7 @@ class HappensBefore:
 
     @staticmethod
     def of(program: Program) -> HappensBefore:
-        """Find the messages, and sort what they and the waits order.
+        """Find the messages, and sort the instructions by them and by the waits.
 
         Raises:
             CheckFailed: the ends of a connection do not match, or the program deadlocks.
@@ -160,7 +160,7 @@ class HappensBefore:
         return self._clocks[rank]
 
     def ended(self, instr: int, other: int, moment: int) -> bool:
-        """Test whether ``instr`` has always ended when ``other`` comes to that moment."""
+        """Test if ``instr`` has always ended when ``other`` comes to that moment."""
         table = self.clocks(self.rank[instr])
         return bool(table[3 * other + moment, self.block[instr]] >= self.program.index[instr])
 

@@ -53,7 +53,7 @@ def read_plan(text: str, where: str = "plan") -> ExecutionPlan:
 
 
 class _PlanReader:
-    """Collects what is ignored while it reads."""
+    """Reads, and collects the ignored parts."""
 
     def __init__(self) -> None:
         self.remarks: list[str] = []

@@ -36,7 +36,7 @@ class NumberKind:
     numpy: Any
     points: bool = False
     width: np.int64 = field(init=False)
-    """Bytes of a number, of the type of addresses: what is multiplied by it is an address too."""
+    """Bytes of a number, of the type of addresses: a product with it is an address too."""
     primitive_bitwidth: int = field(init=False)
     """Bits of a number."""
 
@@ -270,7 +270,7 @@ def functions(text: str, language: Language) -> dict[str, Callable[..., Any]]:
 
 
 def without_host(text: str) -> ast.Module:
-    """Return an emitted file without what needs torch: its tables and its kernel."""
+    """Return the tables and the kernel of an emitted file, without the code that needs torch."""
     tree = ast.parse(text)
     dropped = (ast.ClassDef, ast.If)
     tree.body = [x for x in tree.body if not isinstance(x, dropped) and not _of_host(x)]
@@ -278,12 +278,12 @@ def without_host(text: str) -> ast.Module:
 
 
 def is_kernel(node: ast.AST) -> bool:
-    """Test whether a statement is a function of the kernel."""
+    """Test if a statement is a function of the kernel."""
     return isinstance(node, ast.FunctionDef) and bool(node.decorator_list)
 
 
 def _of_host(node: ast.AST) -> bool:
-    """Test whether a statement needs torch."""
+    """Test if a statement needs torch."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return any(word in ast.unparse(node) for word in ("torch", "triton"))
     names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}

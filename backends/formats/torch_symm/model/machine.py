@@ -246,7 +246,7 @@ class KernelRun:
         return None
 
     def go(self) -> str | None:
-        """Run all launches; what is wrong, or None."""
+        """Run all launches; return the fault, or None."""
         try:
             with np.errstate(over="ignore"):
                 return self._go()
@@ -295,7 +295,7 @@ class KernelRun:
         return f"deadlock: {asleep[0][0]} waits for ever" if asleep or ready else None
 
     def _policy(self) -> Callable[[list[Running]], int]:
-        """Return what picks the next block: any, or the first by priorities that change at times.
+        """Return the scheduler of blocks: any, or the first by priorities that change at times.
 
         Blocks of low priority are left behind as far as the program allows (Burckhardt et al., A
         randomized scheduler with probabilistic guarantees of finding bugs, ASPLOS 2010).

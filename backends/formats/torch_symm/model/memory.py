@@ -185,7 +185,7 @@ class WeakMemory:
         return list(pairwise(cuts))
 
     def peek(self, words: Ints) -> AnyArray:
-        """Return words that are read relaxed: what has arrived."""
+        """Return words that are read relaxed: those that have arrived."""
         return self.words[words]
 
     def arrive(self, by: BlockThreads | None = None) -> bool:
@@ -223,7 +223,7 @@ class WeakMemory:
         return self._update(by, word, value, order, scope, chain=False)
 
     def add(self, by: BlockThreads, word: int, value: int, order: str, scope: str) -> Any:
-        """Add to a flag and return what it was; adding 0 is a load."""
+        """Add to a flag and return its old value; adding 0 is a load."""
         old = self.words[word]
         if order in ("acquire", "acq_rel"):
             self._acquire(by, word, scope)
@@ -249,7 +249,7 @@ class WeakMemory:
         return old
 
     def _acquire(self, by: BlockThreads, word: int, scope: str) -> None:
-        """Thread 0 knows what the release that it reads knew, if both scopes include the other."""
+        """Thread 0 acquires the writes of the release that it reads, if the scopes include both."""
         if word not in self.released:
             return
         clock, rank, reach = self.released[word]
@@ -259,7 +259,7 @@ class WeakMemory:
     # --- order ----------------------------------------------------------------------------------
 
     def meet(self, by: BlockThreads) -> None:
-        """The threads of a block meet: each knows what the other did."""
+        """The threads of a block meet: each sees the writes of the other."""
         self._join(np.arange(by.first, by.first + LIMITS.threads))
 
     def _join(self, rows: Ints) -> None:

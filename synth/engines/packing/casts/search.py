@@ -108,7 +108,7 @@ def cast_points(problem: Problem, sizes: Sequence[int], meter: Meter) -> list[Po
 def _best_of(
     topology: Topology, collective: Collective, by_rate: bool, size: int, effort: CastEffort
 ) -> tuple[int, float, Schedule, _CastSchedule] | None:
-    """The steps of work, and µs, schedule in the best order and slices, and what it is; with
+    """The steps of work, and µs, schedule in the best order and slices, and its name; with
     ``by_rate`` of those of the best rate alone."""
     meter = Meter(sys.maxsize)
     candidates = list(_within_groups(topology, collective, by_rate, size, meter))

@@ -170,7 +170,7 @@ def _finer(
     parts = np.full(len(owner), roots.parts.max())
     parts[fine] *= effort.change
     more = _split_roots(owner, parts)
-    # Rounded as the room was: what is aimed at is a float.
+    # Rounded as the room was: the target is a float.
     time = float(wanted.room[0] / task.hosts.machine.bandwidth[0])
     again = _tree_demand(replace(task, time=time), more, bool(wanted.turned[0]))
     if len(narrow) <= effort.many:

@@ -106,8 +106,8 @@ class TreeDemand:
         graphs: the graph of groups, and the same with every link turned round if that is wanted.
         turned: which of the two each tree grows on, shape (trees,).
         roots: its first group, of which any GPU may send.
-        weights: what each tree loads a resource with.
-        room, base: what a resource may carry, and what it carries anyway.
+        weights: load of a resource by each tree.
+        room, base: capacity of a resource, and its fixed load.
         waves: in how many turns groups join each tree; empty: at once.
         free: trees 2p and 2p + 1 choose their common root; number of candidates in every pass.
     """
@@ -305,7 +305,7 @@ def solve_inside(
 ) -> tuple[dict[bool, Inside], float]:
     """Trees for the data that enters each rank (each direction), and the worst congestion.
 
-    ``base`` is what the fabric's trees load each resource with.
+    ``base`` is the load of each resource by the fabric's trees.
     """
     hosts = task.hosts
     known: dict[bytes, tuple[int, Choice]] = {}

@@ -91,7 +91,7 @@ def _positions(*keys: Ints) -> Ints:
 class KeyRule:
     """The hop of the least first key first, then of the second, …; a minus means the greatest.
 
-    ``by_slice``: slice after slice; else whatever the slice.
+    ``by_slice``: slice after slice; else slices in any order.
     """
 
     name: str
@@ -183,7 +183,7 @@ RUNS = (slice_first, rotation)
 
 @dataclass(frozen=True, eq=False)
 class Mirrored:
-    """Rule for messages of a size: sums as a mirrored run of copies, after them what is copied."""
+    """Rule for messages of a size: sums as a mirrored run of copies, then the copies."""
 
     quotient: PlanQuotient
     message_bytes: int

@@ -211,7 +211,7 @@ def _slice_counts(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]
     # Where images never meet, the run of the quotient is the run of the schedule.
     few = effort.least_slices
     least = few if quotient.exact and hops * few <= effort.run_jobs else 1
-    # Trees may be put together with others, phase by phase, and what comes out be run whole.
+    # Trees may be put together with others, phase by phase, and the result be run whole.
     alone = quotient.exact and moves_pairs(quotient.plan.packing.collective)
     most = max(least, min(effort.run_jobs // hops, effort.jobs // (hops if alone else transfers)))
     many = min(most, max(effort.many, effort.few_jobs // transfers))

@@ -245,7 +245,7 @@ def plain_chunks(packing: Packing) -> Ints:
     if collective.kind is Kind.ALLTOALL:
         n = collective.ranks
         return (images[:, chunk // n] * n + images[:, chunk % n]).T
-    raise AssertionError(f"{collective.kind} has no symmetry that moves every rank")
+    raise AssertionError(f"{collective.kind} lacks a symmetry that moves every rank")
 
 
 _LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits

@@ -124,7 +124,7 @@ class PathNet:
         width: GB/s that one template may count on in each resource orbit: a path of one template
             loads every resource of an orbit by (uses · elements / resources of the orbit), so the
             width is bandwidth · resources / elements.
-        graph: links by node, heads, resource orbits by link, α and what stores, as kernels want
+        graph: links by node, heads, resource orbits by link, α and storing nodes, as kernels want
             them.
         tail: the source of every link.
         delay: α of every link in whole units, then links, then GPUs, so that sums compare first
@@ -227,7 +227,7 @@ class PathPool:
         return PathPool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
 
     def uses(self) -> Any:
-        """How often each path loads each resource orbit: a sparse matrix (resources, paths)."""
+        """Number of times that each path loads each resource orbit: sparse, (resources, paths)."""
         from scipy.sparse import coo_array
 
         column, links = entries(self.links, self.length)

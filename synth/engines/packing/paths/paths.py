@@ -86,7 +86,7 @@ def pack_paths(
 
     Raises:
         UserError: chunks that several ranks hold, want or add to; chunks that are cut already.
-        BadTopology: a rank that cannot be reached by what it needs.
+        BadTopology: a rank that its chunks cannot reach.
     """
     if collective.factor != 1 or collective.sizes:
         raise UserError(f"{collective}: paths are packed for chunks that are not cut yet")

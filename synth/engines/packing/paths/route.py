@@ -1,7 +1,7 @@
 """Whole paths: every pair in K equal parts, each on one path, by rip-up and re-route.
 
 Where the demand fits the target in whole parts, this finds it without a linear program, with
-short paths and the least common denominator. What does not fit is left to :mod:`.columns`.
+short paths and the least common denominator. Pairs that do not fit are left to :mod:`.columns`.
 
 A target rate where the optimum is unknown: prices by multiplicative weights.
 

@@ -379,7 +379,7 @@ class TreeTask:
         """The task of a plain collective, with its proved bound; ``peers`` as in :func:`few_peers`.
 
         ``alike``: roots that a symmetry maps to each other have trees that it maps to each other.
-        ``under``: what a sketch leaves.
+        ``under``: the hops that a sketch leaves.
 
         Raises:
             BadTopology: ranks that cannot reach each other.

@@ -43,7 +43,7 @@ class PackedTree:
         src, dst: ranks of each hop, shape (hops,); a hop comes after those it depends on: after
             the one that brought the data to its source, and in the reducing part after all that
             came in to its source.
-        reduce: whether the destination adds what arrives, shape (hops,).
+        reduce: True where the destination adds the arrival, shape (hops,).
         route_start, route_links: the links of hop i are ``route_links[route_start[i]:
             route_start[i + 1]]``, from ``src`` through nodes that do not store to ``dst``.
     """
@@ -120,7 +120,7 @@ class Packing:
         us_per_byte: µs per byte of M that the busiest resource is occupied: the rate, exactly.
         bound: a proved lower bound on that, for any schedule or (see ``certificate``) any packing.
         certificate: why the bound holds.
-        remark: what the packing gave up for few or low trees, in words; empty if nothing.
+        remark: loss of the packing by few or low trees, in words; empty if none.
     """
 
     topology: Topology

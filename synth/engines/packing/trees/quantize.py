@@ -40,7 +40,7 @@ class TemplateShares:
 
     Attributes:
         kept: numbers of the templates that carry anything.
-        grains: what each image of them carries, shape (kept,).
+        grains: load of each image of them, shape (kept,).
         plain: the plain chunk of each of their images, shape (kept, elements).
         factor: grains of a chunk.
         exact: whether grains are the shares, not rounded.

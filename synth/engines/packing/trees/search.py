@@ -390,7 +390,7 @@ class TreeSearch:
     def _price(self, pool: TreePool, weights: Weights, limit: int) -> int:
         """Add trees of negative reduced cost; return the number of new ones.
 
-        Most prices are zero, and what is free is used at random: every resource gets a floor.
+        Most prices are zero, and free resources are used at random: every resource gets a floor.
         """
         inc = self.task.increments
         families = distinct_values(self.task.families)

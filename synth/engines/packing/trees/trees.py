@@ -183,7 +183,7 @@ def pack(
     each root, up to symmetry), ``height`` (hops from a root to a leaf) and ``peers`` (ranks that
     one sends to, or receives from, over all trees) are budgets, 0 is none: what is returned keeps
     them, which may be nothing. ``under`` is what a sketch leaves. One rank alone needs nothing.
-    Where ``meter`` is over the search takes what it has; None: 30 units of effort.
+    Where ``meter`` is over the search takes its best trees; None: 30 units of effort.
 
     Raises:
         BadTopology: ranks that cannot reach each other.

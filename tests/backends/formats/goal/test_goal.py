@@ -175,7 +175,7 @@ def test_a_file_of_others_is_read() -> None:
         ("from 0", "from -1", "any rank or any tag"),
         ("nic 1", "nic 256", "up to 255"),
         ("tag 3\n}", "tag 3 }", "is not an operation"),
-        ("tag 3\n}", "tag 3\n", "no closing brace"),
+        ("tag 3\n}", "tag 3\n", "expected a closing brace"),
         ("rank 0 {", "x\nrank 0 {", "stands outside of the ranks"),
         ("rank 0 {", "rank 1 {", "rank 1 stands where rank 0 should"),
         ("/* two ranks */num_ranks 2\n", "", "rank 0 stands where rank 0 should"),

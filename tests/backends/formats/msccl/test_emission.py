@@ -80,7 +80,7 @@ def test_packings_as_xml(shell: Shell, topology: str, collective: str, engine: s
     assert facts["collective"] == collective
 
 
-def test_who_has_too_many_peers_is_told_how_to_have_fewer() -> None:
+def test_too_many_peers_are_refused_with_a_way_to_have_fewer() -> None:
     place = Slice(Buffer.OUTPUT, 0)
     source = Slice(Buffer.INPUT, 0)
     code = [Instr(Op.COPY, source, place, 1, (((b + 1) % 150, 0),)) for b in range(150)]

@@ -119,7 +119,7 @@ REJECTED = {
     "unknown buffer": (lambda t: t.replace('srcbuf="i"', 'srcbuf="q"'), "unknown srcbuf", ""),
     "unknown protocol": (lambda t: t.replace("Simple", "simple"), "unknown proto", ""),
     "unknown collective": (lambda t: t.replace("allgather", "AllGather"), "unknown coll", ""),
-    "missing rank": (lambda t: t.replace('ngpus="2"', 'ngpus="3"'), "rank 2 has no <gpu>", ""),
+    "missing rank": (lambda t: t.replace('ngpus="2"', 'ngpus="3"'), "got none of rank 2", ""),
     "rank twice": (lambda t: t.replace('gpu id="1"', 'gpu id="0"'), "second <gpu>", ""),
     "empty": (lambda t: "", "empty", ":1:1"),
     "only blanks": (lambda t: " \n ", "empty", ":1:1"),

@@ -83,7 +83,7 @@ def test_lanes_fill_the_switch_and_may_be_asked_for() -> None:
 
 def test_a_sum_alone_goes_to_a_neighbour_too() -> None:
     found = artefact(sums_alone(4), "mscclpp-json")
-    assert any("no load-reduce alone" in text for _, text in found.made.told)
+    assert any("cannot load-reduce alone" in text for _, text in found.made.told)
     pairs = {g.ranks for gpu in read_plan(found.text).gpus for g in gpu.groups()}
     assert pairs == {(0, 1, 2, 3), (0, 1), (2, 3)}
 
@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     # schedule, format, words
     "all push": (lambda: two_shot(3, TURNING), "mscclpp-json", "all its sources push"),
     "an issuer outside": (lambda: two_shot(3, FREE), "mscclpp-json", "not in the group"),
-    "before sm_90": (lambda: two_shot(3), "mscclpp-json{sm=80}", "sm_80 has no load-reduce"),
+    "before sm_90": (lambda: two_shot(3), "mscclpp-json{sm=80}", "sm_80 lacks load-reduce"),
     "double precision": (lambda: two_shot(3), "mscclpp-json{dtype=float64}", "not sum float64"),
     "a maximum": (lambda: two_shot(3), "mscclpp-json{op=max}", "always adds"),
     "a type beyond the switch": (
@@ -139,7 +139,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         "mscclpp-json{gpus_per_node=2}",
         "on several nodes",
     ),
-    "MSCCL XML": (lambda: two_shot(3), "msccl-xml", "no channel type"),
+    "MSCCL XML": (lambda: two_shot(3), "msccl-xml", "lacks instructions and channel types"),
     "torch": (lambda: two_shot(3), "torch", "library's own allreduce"),
     "JAX": (lambda: two_shot(3), "jax", "no sum"),
     "messages": (lambda: two_shot(3), "chakra-et", "one receiver"),
@@ -158,7 +158,7 @@ def test_what_no_plan_can_say_is_refused_in_words(name: str) -> None:
     [
         (CompileOptions(lanes=2), "lanes= says nothing"),
         (CompileOptions(segments=2), "segments= says nothing"),
-        (CompileOptions(protocol="LL"), "no load-reduce"),  # type: ignore[arg-type]
+        (CompileOptions(protocol="LL"), "a load-reduce would sum"),  # type: ignore[arg-type]
     ],
 )
 def test_options_of_lowering_are_refused(options: CompileOptions, words: str) -> None:

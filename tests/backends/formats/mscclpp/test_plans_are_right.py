@@ -149,7 +149,7 @@ def test_what_is_received_once_lands_where_it_is_wanted() -> None:
     assert {t.buffer for t in targets} == {"o"}
 
 
-def test_packets_need_no_handshake_where_everybody_hears_of_everybody() -> None:
+def test_packets_need_no_handshake_where_all_ranks_hear_of_all() -> None:
     all_to_all = plan_of(plans.program("two shot", Protocol.LL))
     assert not list(plans.operations(all_to_all, PlanOp.RELAXED_SIGNAL, PlanOp.SIGNAL))
     assert all_to_all.double_scratch

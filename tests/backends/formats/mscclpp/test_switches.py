@@ -123,12 +123,12 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
     "a group without its issuer": (
         lambda: channels(IN_PLACE, 0, group(1, 2)),
         "ids",
-        "rank 0 is no member",
+        "rank 0 is not a member",
     ),
     "a group of one": (lambda: channels(IN_PLACE, 0, group(0)), "form", "a group of 1"),
     "a rank twice": (lambda: channels(IN_PLACE, 0, group(0, 1, 1)), "ids", "twice"),
     "a rank that is not there": (lambda: channels(IN_PLACE, 0, group(0, 1, 7)), "ids", "rank 7"),
-    "a member does not make it": (lambda: channels(IN_PLACE, 2), "ids", "has 0"),
+    "a member does not make it": (lambda: channels(IN_PLACE, 2), "ids", "GPU's 0, got"),
     "another order of set-up": (
         lambda: channels(APART, 2, group(buffer=INPUT), group()),
         "set-up",
@@ -169,11 +169,11 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
         "form",
         "src_buff",
     ),
-    "ranges of two sizes": (lambda: dst(GATHER, 0, Multicast(0, 0, 2)), "form", "do not match"),
+    "ranges of two sizes": (lambda: dst(GATHER, 0, Multicast(0, 0, 2)), "form", "sources' sizes"),
     "packets without room for flags": (
         lambda: replace(PACKETS, protocol="Simple"),
         "traps",
-        "no room",
+        "lacks room",
     ),
     "packets that nobody makes": (lambda: without(PACKETS, 0, 3), "deadlock", "never written"),
     "packets into the output": (
@@ -259,7 +259,7 @@ def test_switch_channels_have_their_own_limits() -> None:
             for g in IN_PLACE.gpus
         ),
     )
-    assert any("17 switch channels" in f.message for f in errors(check_plan(plan)))
+    assert any("switch channels: expected" in f.message for f in errors(check_plan(plan)))
 
 
 @pytest.mark.parametrize("op", [PlanOp.SIGNAL, PlanOp.WAIT, PlanOp.FLUSH])

@@ -126,11 +126,11 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
         "begins at -1: a wait never ends",
     ),
     "waits before signals on both sides": (lambda: crossed(), "deadlock", "cycle of waits"),
-    "65 operations": (lambda: many(RING, 65), "limits", "65 operations"),
+    "65 operations": (lambda: many(RING, 65), "limits", "operations: expected at most 64"),
     "nine channels at once": (
         lambda: change(RING, PlanOp.SIGNAL, ids=(0,) * 9),
         "limits",
-        "names 9",
+        "got 9",
     ),
     "seventeen semaphores": (
         lambda: change(SHOTS, PlanOp.ACQUIRE, ids=(0,) * 17),
@@ -147,12 +147,12 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
             RING, 0, 0, lambda t: replace(t, channels=((Channel.MEMORY, (0, 1) * 8 + (0,)),))
         ),
         "limits",
-        "17 memory",
+        "memory channels: expected at most",
     ),
     "barrier 16": (
         lambda: put_in(RING, (0, 0, 0), Operation(PlanOp.BARRIER, barrier=(16, 1))),
         "limits",
-        "barrier 16",
+        "below 16, got 16",
     ),
     "a barrier one block never reaches": (
         lambda: put_in(
@@ -186,7 +186,11 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
         "bounds",
         "i[-1",
     ),
-    "a channel beyond the list": (lambda: change(RING, PlanOp.WAIT, ids=(2,)), "ids", "channel 2"),
+    "a channel beyond the list": (
+        lambda: change(RING, PlanOp.WAIT, ids=(2,)),
+        "ids",
+        "channel below 2, got 2",
+    ),
     "a remote buffer beyond the list": (
         lambda: change(RING, PlanOp.PUT, dst=(RemoteChunks(5, 0, 1),)),
         "ids",
@@ -195,14 +199,14 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
     "a semaphore beyond the list": (
         lambda: change(SHOTS, PlanOp.ACQUIRE, ids=(40,)),
         "ids",
-        "semaphore 40",
+        "semaphore below 4, got 40",
     ),
     "a channel to oneself": (
         lambda: with_gpu(
             RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (0, 3)),))
         ),
         "ids",
-        "leads to rank 0",
+        "expected another rank",
     ),
     "a buffer of nobody": (
         lambda: with_gpu(
@@ -213,7 +217,7 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
             ),
         ),
         "ids",
-        "rank 7",
+        "another rank, got 7",
     ),
     "swapped channels": (lambda: swap_channels(RING), "signals", "signals to"),
     "swapped buffers": (lambda: swap_buffers(RING), "bounds", "rank 1 s[3"),
@@ -222,19 +226,19 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
             RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (1,)),))
         ),
         "ids",
-        "the GPU has 1",
+        "of the GPU's 1",
     ),
     "a channel with no other end": (
         lambda: with_gpu(
             RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (2, 3)),))
         ),
         "signals",
-        "no other end",
+        "other end is missing",
     ),
     "unequal sizes": (
         lambda: change(RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, 0, 2),)),
         "form",
-        "do not match",
+        "expected destinations of the sources' sizes",
     ),
     "a put without destination": (lambda: change(RING, PlanOp.PUT, dst=()), "form", "dst_buff"),
     "a sum of one": (lambda: change(RING, PlanOp.REDUCE_SEND, src=(ONE,)), "form", "src_buff"),
@@ -292,7 +296,7 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
     "no input chunks": (
         lambda: with_gpu(RING, 0, lambda g: replace(g, input_chunks=0)),
         "form",
-        "dies",
+        "input_chunks: expected 1 or more",
     ),
     "odd alignment": (lambda: replace(RING, alignment=4), "form", "alignment"),
     "too many threads": (lambda: replace(RING, threads=2048), "form", "2048"),

@@ -116,7 +116,7 @@ def called(program: ModuleType, ranks: int, arguments, op: str = "sum") -> list:
     return held
 
 
-def test_whoever_gives_must_give():
+def test_a_rank_with_input_must_pass_a_send_buffer():
     program = loaded(RING)
     with pytest.raises(ValueError, match=r"send is None on rank \d; every rank needs one"):
         called(program, 4, lambda rank: (None, np.zeros(8)))
@@ -126,7 +126,7 @@ def test_whoever_gives_must_give():
         called(broadcast, 4, lambda rank: (data if rank == 1 else None, np.zeros(4)))
 
 
-def test_who_must_take_must_take():
+def test_a_rank_with_output_must_pass_a_receive_buffer():
     gather = loaded(file("binomial{collective=gather,ranks=4}"))
     with pytest.raises(ValueError, match="recv is None on rank 0; rank 0 needs one"):
         called(gather, 4, lambda rank: (np.ones(2), np.zeros(8) if rank == 1 else None))

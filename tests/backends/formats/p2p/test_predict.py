@@ -135,7 +135,7 @@ def test_a_message_waits_for_both_ends():
     assert found.rank_us == (3.0, 14.0, 9.0)
 
 
-def test_one_that_must_wait_keeps_nobody_from_starting():
+def test_a_waiting_message_does_not_delay_others():
     machine = full(4, 0, 10, ("port", [(0, 1), (0, 2)], 10))
     found = predict(script_of(4, [[(0, 1, 4), (0, 2, 1), (3, 2, 1)]]), machine, 4 * CHUNK)
     assert found.rank_us == (5.0, 4.0, 5.0, 1.0)

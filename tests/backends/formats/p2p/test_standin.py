@@ -123,7 +123,7 @@ def test_lengths_must_be_equal(gpu):
     refused(gpu, r"32 .* 24|24 .* 32", main)
 
 
-def test_a_message_that_nobody_takes_is_told(gpu):
+def test_a_message_without_a_receiver_is_reported(gpu):
     def main(r: Rank) -> None:
         swap(r)
         if r.rank:
@@ -156,7 +156,7 @@ def goes_wrong(main: Callable[[Rank], None]) -> bool:
     return failed > 0
 
 
-def test_what_is_received_is_nobodys_until_it_is_there():
+def test_received_data_is_unreadable_until_it_has_arrived():
     """A kernel on another stream that does not wait reads poison, or is caught in the act."""
 
     def main(r: Rank) -> None:

@@ -123,7 +123,7 @@ def test_what_leaves_a_rank_shares_its_port():
     assert list(got.values()) == [pytest.approx(12, rel=0.12)] * len(got)
 
 
-def test_one_memory_for_everybody():
+def test_one_memory_of_all_ranks():
     uses = dict.fromkeys(permutations(range(4), 2), ("memory",))
     got = shared(topology_on(flat(4, uses=uses, shared={"memory": 1 / 10000}, **NOISY)))
     assert list(got) == ["everybody"]

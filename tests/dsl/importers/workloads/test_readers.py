@@ -396,7 +396,7 @@ def test_pytorch_nodes_that_are_no_objects_are_counted(tmp_path: Path) -> None:
         (tmp_path / f"et_{rank}.json").write_text(text)
     found = read(tmp_path)
     assert [one.kind for one in found.operations] == ["allreduce"]
-    said = [note for note in found.notes if "no JSON objects" in note]
+    said = [note for note in found.notes if "not JSON objects" in note]
     assert len(said) == 1
     assert "2 of 3 nodes" in said[0]
     assert "et_1.json" in said[0]

@@ -13,6 +13,7 @@ from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import make, one_shot_allreduce
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import dumps
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Outcome, Status
 from weft.synth.bounds import bounds, lower_bound_us
@@ -111,6 +112,11 @@ def test_boxes_get_a_hierarchical_answer() -> None:
     assert outcome.points[0].schedule.provenance["algorithm"] == "two_level"
 
 
+def test_the_same_question_has_the_same_answer() -> None:
+    first, second = (solved("dgx1", "allreduce", Objective.FRONTIER) for _ in range(2))
+    assert [dumps(p.schedule) for p in first.points] == [dumps(p.schedule) for p in second.points]
+
+
 def test_a_group_with_a_root() -> None:
     where = topology("dgx1").restricted_to([6, 2, 4, 1])
     outcome = synthesize(Problem(where, make("broadcast", 4, roots=[3])), "classic")
@@ -120,18 +126,18 @@ def test_a_group_with_a_root() -> None:
 def test_what_it_does_not_do_is_said() -> None:
     with pytest.raises(UnknownName, match="'rign'"):
         solved("ring:4", "allreduce", Objective.FRONTIER, "classic{algorithm=rign}")
-    with pytest.raises(UserError, match="bruck is no algorithm for allreduce"):
+    with pytest.raises(UserError, match="bruck is not an algorithm for allreduce"):
         solved("hub:4", "allreduce", Objective.FRONTIER, "classic{algorithm=bruck}")
     with pytest.raises(UserError, match="needs an even number of ranks"):
         solved("hub:5", "allreduce", Objective.FRONTIER, "classic{algorithm=swing}")
-    with pytest.raises(UserError, match="no classic algorithm for alltonext"):
+    with pytest.raises(UserError, match="classic lacks an algorithm for alltonext"):
         solved("hub:5", "alltonext", Objective.FRONTIER)
-    with pytest.raises(UserError, match="ring:5 is no torus"):
+    with pytest.raises(UserError, match="expected a torus, got ring:5"):
         solved("ring:5", "allreduce", Objective.FRONTIER, "classic{algorithm=torus}")
     with pytest.raises(UserError, match="chunks is -1"):
         solved("ring:5", "allreduce", Objective.FRONTIER, "classic{chunks=-1}")
     where = topology("hub:3")
-    with pytest.raises(UserError, match="no classic algorithm for allreduce"):
+    with pytest.raises(UserError, match="classic lacks an algorithm for allreduce"):
         synthesize(Problem(where, one_shot_allreduce(3)), "classic")
 
 
@@ -140,7 +146,7 @@ def test_what_it_does_not_do_is_said() -> None:
     [
         ("classic{shape=3+2}", "levels of 3x2 do not hold 4 ranks"),
         ("classic{algorithm=ring,shape=3+2}", "levels of 3x2 do not hold 4 ranks"),
-        ("classic{algorithm=ring,shape=2+2}", "ring has no levels"),
+        ("classic{algorithm=ring,shape=2+2}", "ring is not hierarchical"),
     ],
 )
 def test_a_shape_that_says_nothing_is_refused(engine: str, words: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from moves import achieves, writes_input
 
 from weft.dsl.base.errors import UnknownName, UserError
-from weft.dsl.nouns.collective import ROOTED
+from weft.dsl.nouns.collective import ROOTED, Kind
 from weft.synth.engines.classic.flat import FLAT, classic, classic_algorithm
 from weft.synth.engines.classic.model import Flat
 
@@ -56,17 +56,36 @@ def test_pipelines_take_any_number_of_chunks(name: tuple[str, str], chunks: int)
 def test_each_has_one_entry_per_collective() -> None:
     names = [(c.name, c.kind) for c in FLAT]
     assert len(set(names)) == len(names)
+    assert {c.kind for c in FLAT} == {
+        Kind.ALLREDUCE,
+        Kind.ALLGATHER,
+        Kind.REDUCE_SCATTER,
+        Kind.BROADCAST,
+        Kind.REDUCE,
+        Kind.GATHER,
+        Kind.SCATTER,
+        Kind.ALLTOALL,
+    }
+
+
+def test_those_defined_on_a_number_of_ranks() -> None:
+    def names(kind: Kind, ranks: int) -> list[str]:
+        return [c.name for c in FLAT if c.kind == kind and not c.defined(ranks)]
+
+    assert "swing" in names(Kind.ALLREDUCE, 6)
+    assert "swing" not in names(Kind.ALLREDUCE, 7)
+    assert names(Kind.REDUCE, 5) == ["chain", "binomial", "double_tree", "two_shot"]
 
 
 def test_what_is_not_there_is_told() -> None:
     with pytest.raises(UnknownName, match="'rign'"):
         classic("rign", "allreduce")
-    with pytest.raises(UserError, match="ring is no algorithm for alltoall"):
+    with pytest.raises(UserError, match="ring is not an algorithm for alltoall"):
         classic("ring", "alltoall")
     with pytest.raises(UserError, match="swing allreduce is not defined on 7 ranks") as told:
         classic_algorithm("swing", "allreduce", 7)
     assert "ring" in told.value.hint
-    with pytest.raises(UserError, match="no permutation"):
+    with pytest.raises(UserError, match="expected a permutation"):
         classic_algorithm("ring", "allreduce", 3, order=[0, 1, 1])
     with pytest.raises(UnknownName, match="option of ring"):
         classic_algorithm("ring", "allreduce", 3, trees=2)

@@ -105,7 +105,7 @@ def test_a_hierarchy_may_be_named() -> None:
         assert achieves(site.algorithm(name, "allreduce"))
     with pytest.raises(UserError, match="two or more hosts"):
         site.algorithm("two_step", "alltoall")
-    with pytest.raises(UserError, match="no hierarchy"):
+    with pytest.raises(UserError, match="expected a machine with a hierarchy"):
         Site(topology("hub:12")).algorithm("blueconnect", "allreduce")
     with pytest.raises(UserError, match="do not hold 12 ranks"):
         Site(topology("hub:12"), (5, 2)).algorithm("blueconnect", "allreduce")

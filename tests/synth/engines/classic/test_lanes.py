@@ -166,7 +166,7 @@ def test_more_pieces_are_a_pipeline_or_finer_blocks(kind: str) -> None:
 def test_one_ring_is_no_rings_and_one_host_no_rails() -> None:
     with pytest.raises(UserError, match="has one ring"):
         Site(topology("dgx-a100")).algorithm("rings", "allreduce")
-    with pytest.raises(UserError, match="no hierarchy"):
+    with pytest.raises(UserError, match="expected a machine with a hierarchy"):
         Site(topology("dgx1")).algorithm("rail_tree", "allreduce")
     assert Site(topology("dgx1"), (4, 2)).algorithm("rail_tree", "allreduce").moves
     three = Site(topology("dgx-a100:nodes=2"), (2, 4, 2))  # as the phases of a sketch may have it

@@ -46,11 +46,11 @@ def test_a_name_that_had_one_collective_still_means_it() -> None:
     [
         ("classic:rign{ranks=4}", UnknownName, "'rign'"),
         ("classic:ring{ranks=4}", UserError, "which is meant"),
-        ("classic:ring{collective=alltoall,ranks=4}", UserError, "no algorithm for alltoall"),
+        ("classic:ring{collective=alltoall,ranks=4}", UserError, "not an algorithm for alltoall"),
         ("classic:pairwise", UserError, "how many ranks"),
         ("classic:pairwise{rank=4}", UnknownName, "'rank'"),
         ("classic:pairwise{ranks=4,on=dgx1}", UserError, "has 8 ranks, not 4"),
-        ("classic:two_step{ranks=4}", UserError, "no hierarchy"),
+        ("classic:two_step{ranks=4}", UserError, "expected a machine with a hierarchy"),
         ("classic:two_step{ranks=4,shape=3+2}", UserError, "do not hold 4 ranks"),
         ("classic:pairwise{ranks=4", SyntaxProblem, "never closed"),
         ("classic:", SyntaxProblem, "a name is expected"),

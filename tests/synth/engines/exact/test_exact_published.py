@@ -136,6 +136,13 @@ def test_flow_lp_with_and_without_symmetry_agree():
     assert folded.columns < plain.columns / 5
 
 
+def test_same_seed_same_schedule():
+    box = topology("dgx1")
+    problem = Problem(box, make("allgather", 8))
+    first, second = (synthesize(problem, "exact", budget=Budget(seed=3)) for _ in range(2))
+    assert [p.schedule for p in first.points] == [p.schedule for p in second.points]
+
+
 def test_more_steps_than_a_simple_path_has_hops_can_pay():
     # Pipelining: on a line of three, a broadcast in pieces gains from steps beyond the two hops.
     box = topology("line:3")

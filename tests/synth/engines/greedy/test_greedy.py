@@ -13,6 +13,7 @@ from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Collective, Kind, custom, make
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import dumps
 from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Silent
@@ -74,6 +75,12 @@ def test_random_demands(data: st.DataObject) -> None:
     problem = Problem(where, collective)
     if engine.refuses(problem) is None:
         checked(where, collective, synthesize(problem, engine, Budget(5)))
+
+
+@pytest.mark.parametrize("kind", ["allgather", "alltoall", "allreduce", "broadcast"])
+def test_one_seed_one_schedule(kind: str) -> None:
+    first, again = (solved("mesh:3x3", kind, "greedy{seeds=1,chunks=2}", seed=7) for _ in range(2))
+    assert dumps(first.points[0].schedule) == dumps(again.points[0].schedule)
 
 
 @pytest.mark.parametrize(

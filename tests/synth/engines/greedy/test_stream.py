@@ -76,6 +76,14 @@ def _few_under_way(source: Stream) -> bool:
     return bool((m.arrives // m.hold[m.first[:-1]]).max() < 60)
 
 
+@pytest.mark.parametrize("machine", ["torus:4x4", "mesh:3x4", "ring:7"])
+def test_the_same_seed_gives_the_same_stream(machine: str) -> None:
+    a, b, c = (_plan(machine, seed)[1] for seed in (5, 5, 6))
+    assert np.array_equal(a.hop, b.hop)
+    assert np.array_equal(a.chunk, b.chunk)
+    assert not (np.array_equal(a.hop, c.hop) and np.array_equal(a.chunk, c.chunk))
+
+
 # --- the judge ------------------------------------------------------------------------------------
 
 
@@ -128,10 +136,10 @@ def _changed(plan: TransferPlan, name: str, i: int, value: int) -> TransferPlan:
         (lambda p: p, ""),
         (lambda p: _without(p, len(p.hop) - 1), "missing"),
         (lambda p: _again(p, 3), "has the chunk already"),
-        (lambda p: _changed(p, "hop", 3, 999), "no such link"),
-        (lambda p: _changed(p, "hop", 3, -1), "no such link"),
-        (lambda p: _changed(p, "chunk", 3, 999), "no such chunk"),
-        (lambda p: _changed(p, "chunk", 3, -1), "no such chunk"),
+        (lambda p: _changed(p, "hop", 3, 999), "unknown link"),
+        (lambda p: _changed(p, "hop", 3, -1), "unknown link"),
+        (lambda p: _changed(p, "chunk", 3, 999), "unknown chunk"),
+        (lambda p: _changed(p, "chunk", 3, -1), "unknown chunk"),
         (lambda p: _changed(p, "start", 3, -(1 << 40)), "starts before"),
         (lambda p: _changed(p, "hop", 1, int(p.hop[0])), "busy"),
         (lambda p: _moved(p, int(np.argmax(p.start > 0)), 1), ""),  # late is allowed

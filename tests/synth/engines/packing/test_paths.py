@@ -290,7 +290,7 @@ def test_cut_chunks_are_refused() -> None:
         pack_paths(topology("ring:4"), make("alltoall", 4, chunks=2))
 
 
-def test_a_demand_that_nobody_can_serve() -> None:
+def test_a_demand_that_no_rank_can_serve() -> None:
     one_way = Topology("one way", (gpu(0), gpu(1)), (link(0, 1, 10),))
     with pytest.raises(BadTopology, match="rank 1 cannot reach rank 0"):
         pack_paths(one_way, make("alltoall", 2))

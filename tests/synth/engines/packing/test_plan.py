@@ -126,7 +126,7 @@ def test_a_chain_of_sums_takes_as_many_steps_as_it_is_long() -> None:
     assert schedule.steps == max(packing.heights)
 
 
-def test_what_nobody_carries_stays() -> None:
+def test_chunks_that_stay_need_no_path() -> None:
     """Paths of alltoall need not name what a rank sends to itself."""
     packing = named("ring:8", "alltoall")
     moving = replace(packing, trees=tuple(t for t in packing.trees if len(t)))
