@@ -182,6 +182,5 @@ def _state(self: Any) -> list[Any]:
 
 
 def _restore(self: Any, values: list[Any]) -> None:
-    """Give an object the values that ``_state`` returned."""
     for field, value in zip(fields(self), values, strict=True):
         object.__setattr__(self, field.name, value)

@@ -259,7 +259,6 @@ class _BoundQuestion:
         return self.collective.message_chunks
 
     def bandwidth(self) -> BandwidthBound:
-        """The bound of the arguments that apply."""
         if self.demand is not None:
             found = self._copying(self.demand)
             alike = self.demand.unicast or (self.demand.spread and self.demand.everybody())

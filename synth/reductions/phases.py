@@ -251,7 +251,6 @@ class _PhasedSolve:
         return made[min(doubled(time, most, self.effort.slower))[1]]
 
     def outcome(self) -> Outcome:
-        """Return the outcome that is best for the objective."""
         if not self.found:
             return Outcome(Status.NOTHING)
         points = self.found

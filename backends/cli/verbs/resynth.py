@@ -18,7 +18,7 @@ from weft.dsl.nouns.runtime import RUNTIMES
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import require_valid
-from weft.synth.repair.mend import repairs
+from weft.synth.repair.mend import REPAIR_EFFORT, repairs
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.unroll import same_question
@@ -188,7 +188,7 @@ def _mended(
             told = f"made for {old.topology.name}, not the library's machine"
             raise BadFile(told, where=plan.schedule)
         try:
-            ways = dict(repairs(old, left))
+            ways = dict(repairs(old, left, REPAIR_EFFORT))
         except UserError as error:
             console.detail(f"         {plan.name} cannot be mended: {error.message}")
             continue
