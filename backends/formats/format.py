@@ -127,6 +127,15 @@ class FileTiming:
     time_us: Callable[[int, Topology], float]
 
 
+def executed_if_good(found: Sequence[Finding], execute: Callable[[], Execution]) -> list[Check]:
+    """Return the checks of findings, and, if none is an error, of the execution."""
+    checks = of_findings(found, "no error found")
+    if all(c.ok for c in checks):
+        done = execute()
+        checks.append(Check("execution", done.ok, done.detail))
+    return checks
+
+
 class Format:
     """A format of artefacts. Verbs that a subclass lacks are refused, naming it and the format."""
 
@@ -251,10 +260,10 @@ class Format:
             raise UserError(f"--{flag} says nothing about {an(self.noun)}", where=where)
         wanted = request.collective or self.collective(text, where)
         tell("check")
-        checks = of_findings(self.findings(text, where, asked.target), "no error found")
-        if all(c.ok for c in checks):
-            done = self.execute(text, where, replace(request, collective=wanted), tell)
-            checks.append(Check("execution", done.ok, done.detail))
+        checks = executed_if_good(
+            self.findings(text, where, asked.target),
+            lambda: self.execute(text, where, replace(request, collective=wanted), tell),
+        )
         return ExecutionReport(checks, wanted.name or str(wanted.kind), wanted.ranks)
 
     def require_runtime(self, text: str, where: str) -> None:

@@ -15,11 +15,10 @@ from weft.dsl.nouns.library import FOUND_IN_SWITCHES, Candidate, Library, Tuned,
 from weft.dsl.nouns.topology import Topology
 
 from ..formats.listings import Sheet, Sheets, Value, digest_of, move_text
+from .sizes import TEXT
 
 TIMES = "µs at size"
 RUN_TIMES = "µs at size without the start of the call"
-MOST_LISTED = 200_000
-"""Largest number of transfers or moves compared one by one; of more, only counts and loads."""
 
 
 def times(sizes: Iterable[int], time: Callable[[int], float], start_us: float = 0.0) -> Sheets:
@@ -104,7 +103,7 @@ def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
             "digest": digest_of(repr([column.tolist() for column in columns])),
         },
     }
-    if len(m) <= MOST_LISTED:
+    if len(m) <= TEXT.compared_rows:
         sheets["moves"] = {
             f"move {i}": " ".join(move_text(*row).split()) for i, row in enumerate(rows)
         }

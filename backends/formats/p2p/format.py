@@ -18,7 +18,7 @@ from ...check.checks import Check, of_findings
 from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
 from ..format import ExecutionRequest, Format, Requirements
-from ..recognition import is_script
+from ..recognition import RECOGNIZERS
 from .model import Script
 from .read import read_script, runtime_of
 from .text import write
@@ -55,7 +55,7 @@ class ScriptFile(Format):
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        return is_script(text, data)
+        return RECOGNIZERS["mpi"](text, data)
 
     def read(self, text: str, where: str) -> Script:
         return read_script(text, where)

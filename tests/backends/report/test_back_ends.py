@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from weft.backends.cli.flags.machines import FRAMEWORKS
 from weft.backends.report.back_ends import WHY, advice, back_ends
-from weft.backends.report.frameworks import FRAMEWORKS
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.catalogue import topology
 
