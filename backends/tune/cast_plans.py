@@ -33,9 +33,10 @@ from weft.synth.time.schedule_tables import QueueTables
 from ..compile.variants import Variant
 from ..formats.mscclpp.casts.acts import Act, ActKind, acts_of
 from ..formats.mscclpp.casts.clocks import ActPhase, SentSignal, ordered
-from ..formats.mscclpp.casts.emit import CASTING_BLOCKS, cast_plan
-from ..formats.mscclpp.casts.fit import DTYPES, LEAST_SM, Hardware, refuse_hardware
-from ..formats.mscclpp.lower.emit import ALIGNMENT, largest_message
+from ..formats.mscclpp.casts.emit import cast_plan
+from ..formats.mscclpp.casts.fit import DTYPES, Hardware, refuse_hardware
+from ..formats.mscclpp.lower.emit import largest_message
+from ..formats.mscclpp.plan.model import FACTS
 from .options import TuneOptions
 
 
@@ -75,7 +76,7 @@ def cast_timer(schedule: Schedule, model: tuple[str, str], lanes: int) -> CastTi
         return None
     chunks = schedule.collective.in_grains().message_chunks * lanes
     _, most = largest_message(chunks, plan.gpus, packets=False)
-    return CastTimer(clock, ALIGNMENT * chunks, most)
+    return CastTimer(clock, FACTS.vector_bytes * chunks, most)
 
 
 def unsaid(schedules: Iterable[Schedule]) -> str | None:
@@ -219,7 +220,7 @@ class _PhaseMaker:
             share,
             found["cast"],
             found["signal"],
-            found["casting"] or CASTING_BLOCKS,
+            found["casting"] or FACTS.switch_blocks,
             schedule.collective.in_grains().message_chunks,
         )
 
@@ -334,10 +335,10 @@ def limits_told(plans: Mapping[str, tuple[Schedule, int]]) -> Iterator[str]:
     if not some:
         return
     chunks = {s.collective.in_grains().message_chunks * lanes for s, lanes in some.values()}
-    multiples = " and ".join(str(ALIGNMENT * n) for n in sorted(chunks))
+    multiples = " and ".join(str(FACTS.vector_bytes * n) for n in sorted(chunks))
     groups = {len({*one.sources, *one.destinations}) for s, _ in some.values() for one in s.casts}
     yield (
-        f"{', '.join(some)}: {IN_SWITCHES}, on sm_{LEAST_SM} or later only; "
+        f"{', '.join(some)}: {IN_SWITCHES}, on sm_{FACTS.switch_sm} or later only; "
         f"{', '.join(DTYPES)}; messages of a multiple of {multiples} bytes, in buffers that can be "
         f"multicast, at one offset on all {_listed(sorted(groups))} GPUs of a group"
     )

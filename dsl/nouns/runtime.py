@@ -57,6 +57,9 @@ FUSED = frozenset(
 MAX_OFFSET = 32767
 """Largest chunk offset: 16 bits, signed."""
 
+ADDRESSABLE_CHUNKS = MAX_OFFSET + 1 + MAX_COUNT + 1
+"""Chunks of a buffer that a file can address."""
+
 MAX_NODES, MAX_CHILDREN = 4095, 1024
 """XML elements that one rank may see (algo, every gpu, own blocks, own steps); of one element."""
 

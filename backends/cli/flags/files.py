@@ -13,7 +13,7 @@ from weft.dsl.base.units import SizeRange, parse_bandwidth, parse_microseconds
 
 from . import shared
 from .shared import CollectiveFlags, Flags, MaybeProblemFlags, ModelFlags, flag, unset
-from .values import seconds, several_sizes, sizes, whole
+from .values import DEFAULTS, LIMITS, seconds, several_sizes, sizes, whole
 
 AUTO = "auto"
 """Value of ``--instances`` that chooses the number by simulation."""
@@ -27,17 +27,8 @@ PROTOCOLS = ("Simple", "LL", "LL128")
 
 FORMS = ("race", "fixed")
 
-ORDERS = 12
-"""Interleavings in which an artefact is executed before it is written."""
-
-MOST_EXECUTED = 128
-"""Ranks beyond which an artefact is proved only: the data of all of them takes minutes."""
-
 ON = ("numpy", "mpi", "torch", "nccl", "jax")
 """Values of ``--on``: threads of this process, processes of a runtime, GPUs, devices of JAX."""
-
-REPEAT = 5
-"""Timed calls of each size and type."""
 
 SHOWN = ("text", "perfetto", "dot", "svg", "html")
 
@@ -56,10 +47,6 @@ def instances(parse: Any, more: str = "") -> Any:
         parse=parse,
         help=f"copies side by side (default: 1, or what the algorithm asks for{more})",
     )
-
-
-def _instances(text: str) -> int | str:
-    return AUTO if text == AUTO else whole(1, 64)(text)
 
 
 @dataclass(frozen=True)
@@ -156,7 +143,10 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
         default=FORMAT,
         help=f"the artefact; `weft list backends` (default: {FORMAT})",
     )
-    instances: Any = instances(_instances, "; auto: by a race, or an error")
+    instances: Any = instances(
+        lambda text: AUTO if text == AUTO else whole(1, 64)(text),
+        "; auto: by a race, or an error",
+    )
     form: Any = lowering(
         "--form",
         choices=FORMS,
@@ -178,7 +168,8 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
     interleavings: int | None = shared.count(
         "--interleavings",
         100_000,
-        f"orders of that execution (default: {ORDERS}; none beyond {MOST_EXECUTED} ranks)",
+        f"orders of that execution (default: {DEFAULTS.orders}; none beyond "
+        f"{LIMITS.executed_ranks} ranks)",
     )
     seed: int = shared.seed("of the orders and the data")
 
@@ -198,7 +189,7 @@ class RanksFlags(Flags):
     repeat: int | None = shared.count(
         "--repeat",
         100_000,
-        f"timed calls of each size and type (default: {REPEAT})",
+        f"timed calls of each size and type (default: {DEFAULTS.repeat})",
         group=REAL,
     )
     timeout: float | None = flag(

@@ -26,6 +26,7 @@ from ...formats.listings import Sheets
 from ...report.sheets import text_sheets
 from ..flags.files import CheckFlags, DiffFlags, SimulateFlags
 from ..flags.shared import CollectiveChoice, Flags, Ranks
+from ..flags.values import LIMITS
 from ..inputs.inputs import NamedCollective, collective_for, collective_from
 from ..output.console import Console
 
@@ -37,12 +38,6 @@ if TYPE_CHECKING:
     from weft.synth.bounds import RuntimeBound
 
 USUAL_SIZES = "1KiB:1GiB"
-COMPARED_STRIDE = 4
-"""Stride over the usual sizes of those for which ``weft diff`` compares times."""
-
-DEFAULT_BYTES = 1 << 20
-"""Default message size in bytes."""
-
 CLASSIC = "classic:"
 """Prefix of the names of classic algorithms."""
 
@@ -311,7 +306,7 @@ def compared_sizes(args: DiffFlags) -> tuple[int, ...]:
     """Return the message sizes for which ``weft diff`` compares times."""
     if args.size:
         return args.size.powers()
-    return parse_size_range(USUAL_SIZES).powers()[::COMPARED_STRIDE]
+    return parse_size_range(USUAL_SIZES).powers()[:: LIMITS.compared_stride]
 
 
 def not_whole(subject: Subject, done: str) -> UserError:

@@ -153,7 +153,6 @@ def program_times(
 
 
 def _model(args: SimulateFlags, topology: Topology) -> RuntimeModel:
-    """Return the model that the flags request."""
     model = replace(chosen_model(args).on(topology, args.target), name=args.target or "msccl")
     if args.local_bandwidth is not None:
         model = replace(model, local_GBps=args.local_bandwidth)

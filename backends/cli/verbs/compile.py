@@ -16,7 +16,8 @@ from weft.synth.time.calibrated import DATASHEET
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
 from ...formats.format import ExecutionRequest, Format, format_named
-from ..flags.files import MOST_EXECUTED, ORDERS, CompileFlags
+from ..flags.files import CompileFlags
+from ..flags.values import DEFAULTS, LIMITS
 from ..inputs.models import chosen_model
 from ..nouns.noun import MODEL_FLAGS, Subject, refuse_collective, refuse_flags
 from ..nouns.subjects import read_subject
@@ -173,13 +174,15 @@ def _executed(
 ) -> list[dict[str, Any]]:
     """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``."""
     insists = "" if backend.most_executed else "; --interleavings N insists"
-    most = backend.most_executed or (MOST_EXECUTED if args.interleavings is None else wanted.ranks)
+    most = backend.most_executed or (
+        LIMITS.executed_ranks if args.interleavings is None else wanted.ranks
+    )
     if wanted.ranks > most:
         console.say("Executed", f"not: {wanted.ranks} ranks are proved only{insists}")
         return []
     with telling(console, "Executing") as tell:
         request = ExecutionRequest(
-            interleavings=args.interleavings or ORDERS, seed=args.seed, collective=wanted
+            interleavings=args.interleavings or DEFAULTS.orders, seed=args.seed, collective=wanted
         )
         done = backend.execute(text, "the artefact", request, tell)
     if not done.ok:
