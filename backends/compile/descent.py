@@ -41,7 +41,7 @@ class RaceEffort:
     # at most: the passes make ten times as many instructions.
     shared_instructions: int = 10_000
     # Forms at each end of a range of sizes that are compared at both, and those that are written
-    # where the format has no room for the best.
+    # where the format refuses the best.
     near: int = 4
 
 
@@ -54,7 +54,7 @@ PARTS = (1, 8, 32)
 """Parts of a chunk, where sums are instructions of their own."""
 
 Clock = Callable[[Variant, float], float | None]
-"""µs of a form; infinite beyond a limit; None where there is no such program."""
+"""µs of a form; infinite beyond a limit; None where the form cannot be compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def race(
     ``first``: forms that start before the usual ones. ``known``: where the µs are noted, so that
     they survive an interruption.
     """
-    run = _Race(time, {} if known is None else known)
+    run = _Descent(time, {} if known is None else known)
     starts = list(dict.fromkeys((*first, *space.starts(size))))
     for form in starts:
         run.look(form)
@@ -154,7 +154,7 @@ def race(
 
 
 @dataclass(slots=True)
-class _Race:
+class _Descent:
     """Known µs of forms, and how many of them took another time than the best."""
 
     time: Clock

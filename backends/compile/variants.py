@@ -53,13 +53,8 @@ class Variant:
     def passes(self) -> dict[str, str | int]:
         """Return the values of ``weft compile -p`` by setting, where they differ from the
         default."""
-        plain = Variant()
-        found = {key: getattr(self, name) for key, name in SETTINGS.items()}
-        return {
-            key: value if isinstance(value, int) else str(value)
-            for key, value in found.items()
-            if value != getattr(plain, SETTINGS[key])
-        }
+        mine, plain = self.to_json(), Variant().to_json()
+        return {key: mine[x] for key, x in SETTINGS.items() if mine[x] != plain[x]}
 
     def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
         """Return the compiler options."""
@@ -70,18 +65,9 @@ class Variant:
         """Return the fields by name, as those of :class:`.CompileOptions`."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, str | int]:
         """Return the JSON for a job."""
-        return {
-            "instances": self.instances,
-            "protocol": str(self.protocol),
-            "spread": str(self.spread),
-            "pairing": str(self.pairing),
-            "segments": self.segments,
-            "order": str(self.order),
-            "parts": self.parts,
-            "lanes": self.lanes,
-        }
+        return {k: x if isinstance(x, int) else str(x) for k, x in self.settings.items()}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Variant:

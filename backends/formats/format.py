@@ -350,7 +350,7 @@ class Format:
         """Refuse a program that no artefact can hold, as far as that is known without one.
 
         Raises:
-            UserError: it has no room.
+            UserError: it does not fit.
         """
 
     def sizes_remark(self, program: Program, chunks: int) -> str:
