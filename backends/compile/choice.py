@@ -205,7 +205,7 @@ class FormTimer:
     backend: Emitter
     clock: ProgramTimer
     named: CompileOptions
-    made: dict[Variant, Program] = field(default_factory=dict)
+    made: dict[Variant, Program | None] = field(default_factory=dict)
     sources: dict[int, CompileSource] = field(default_factory=dict)
     spent: int = 0
 
@@ -262,6 +262,7 @@ class FormTimer:
             UserError: the target cannot express it, or it is too large to be raced.
         """
         if form not in self.made:
+            self.made[form] = None  # if it is refused, it is also with more instances
             pieces = form.segments * form.parts
             moves = len(self.source.noun) if isinstance(self.source.noun, Schedule) else 0
             if moves * pieces * form.instances > MOST_OPERATIONS:
@@ -269,9 +270,12 @@ class FormTimer:
             if pieces not in self.sources:
                 self.sources[pieces] = cut(self.source, self.backend.name, self.options(form))
             quiet = replace(self.options(form), verify=None, observe=None, tell=None)
-            self.made[form] = self.sources[pieces].compile(quiet)
-            self.spent += RACE.compiled * self.made[form].instructions
-        return self.made[form]
+            self.spent += RACE.refused
+            self.made[form] = made = self.sources[pieces].compile(quiet)
+            self.spent += RACE.compiled * made.instructions - RACE.refused
+        if (found := self.made[form]) is None:
+            raise UserError("it was refused before")
+        return found
 
     def _divides(self, program: Program, size: int) -> bool:
         """Return True if a message has whole numbers in each chunk, or cannot have."""
