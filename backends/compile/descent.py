@@ -41,9 +41,7 @@ class RaceEffort:
     # Largest program that is raced though its instances share channels or blocks, which gains 2 %
     # at most: the passes make ten times as many instructions.
     shared_instructions: int = 10_000
-    # Forms at each end of a range of sizes that are compared at both, and those that are written
-    # where the format refuses the best.
-    near: int = 4
+    written: int = 5  # forms that are written, one after the other, where the format refuses some
 
 
 RACE = RaceEffort()
