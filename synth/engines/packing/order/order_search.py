@@ -21,6 +21,7 @@ from weft.dsl.nouns.schedule import Schedule
 from ....base.effort import Effort, setting
 from ....base.engine import Point
 from ....base.meter import Meter
+from ....time.slices import SLICE_EFFORT, SliceEffort
 from ..trees.demands import moves_pairs
 from ..trees.model import Packing, halves, trees_per_root
 from .order import FIRST, OTHERS, Mirrored, Rule, TransferOrder, Urgency, as_listed, shaken
@@ -48,9 +49,10 @@ class OrderEffort(Effort):
         "slices up to which all numbers are tried where no run of all transfers is needed to know "
         "their time",
     )
+    slices: SliceEffort = SLICE_EFFORT
     slice_price: float = setting(
         1e-3,
-        "twice as many slices must be worth this part of the time: they are messages",
+        "twice as many slices must be worth this part of the time",
     )
     near: float = setting(1.001, "this near to the floor (1: at it) nothing more is tried")
     helps: float = setting(
@@ -95,7 +97,10 @@ class OrderLimits:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A quotient with its slices, its order, and the simulated time of both."""
+    """A quotient with its slices, its order, and the simulated time of both.
+
+    ``finer_us``: the least time of any number of slices, where messages cost nothing.
+    """
 
     quotient: PlanQuotient
     segments: int
@@ -103,6 +108,7 @@ class Planned:
     rule: Rule
     time_us: float
     slice_price: float
+    finer_us: float = float("inf")
 
     @property
     def price(self) -> float:
@@ -129,7 +135,7 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
     """Return the best plan of all packings for a message. At least one run is made.
 
     All packings get two rules before one gets the others: trees of the same rate order differently
-    well, which only a run shows.
+    well, which only a run shows. Then slices are chosen again, where messages have a cost.
     """
     searches = _first_runs(quotients, message_bytes, trial)
     if not searches:
@@ -141,7 +147,12 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
         if not (trial.over() or hopeless or search.floor >= best.time_us):
             search.close()
     best = _best(searches)
-    return _restart(best, message_bytes, trial)
+    if not trial.effort.slices.message_us:
+        best = _restart(_OrderSearch(best.quotient, message_bytes, trial, best))
+        return replace(best, finer_us=best.time_us)
+    chosen = _in_few_slices([one.quotient for one in searches], best, message_bytes, trial)
+    us = chosen.us_at(message_bytes)
+    return replace(chosen, time_us=us, finer_us=min(us, best.time_us))
 
 
 def _best(searches: Sequence[_OrderSearch]) -> Planned:
@@ -218,22 +229,52 @@ def _slice_counts(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]
     return tuple(n for n in effort.segments if n <= many)
 
 
-def _restart(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
+def _restart(search: _OrderSearch) -> Planned:
     """Retry the best rule with slightly perturbed tails, while that improves it."""
+    best, trial = search.least, search.trial
     if isinstance(best.rule, Mirrored):  # it looks at tails of its own
         return best
-    search = _OrderSearch(best.quotient, message_bytes, trial, best)
-    floor = _floor(best.quotient, message_bytes)
     rng = np.random.default_rng(trial.seed)
-    urgency = Urgency.of(best.quotient, message_bytes, best.segments)
+    urgency = Urgency.of(best.quotient, search.message_bytes, best.segments)
     jobs = len(best.quotient.plan.hops) * best.segments
     turns = min(trial.effort.restarts, trial.effort.restart_jobs // max(1, jobs))
     for noise in islice(cycle((0.01, 0.03, 0.1, 0.3)), turns):
-        now = search.best or best
-        if now.time_us <= trial.effort.near * floor or trial.over():
+        if search.done or trial.over():
             break
         search.run(shaken(best.rule, urgency, rng, noise), best.rule, best.segments)
-    return search.best or best
+    return search.least
+
+
+def _in_few_slices(
+    quotients: Sequence[PlanQuotient], best: Planned, message_bytes: int, trial: OrderLimits
+) -> Planned:
+    """Return the plan of the fewest slices whose time, with the cost of messages, is little more
+    than the least; of equal numbers the quickest.
+
+    ``best``: the quickest plan where messages cost nothing; none of more slices is better.
+    """
+    same, least = trial.effort.slices.same, float("inf")
+    tried: list[_OrderSearch] = []
+    for segments in sorted({n for q in quotients for n in _slice_counts(q, trial)}):
+        if segments > best.segments:
+            break
+        for quotient in sorted(quotients, key=lambda q: q is not best.quotient):
+            if (tried and trial.over()) or segments not in _slice_counts(quotient, trial):
+                continue
+            search = _OrderSearch(quotient, message_bytes, trial, charged=True)
+            if search.floor_in(segments) <= same * least:
+                search.basic(segments)
+                search.look(best.rule, segments)
+                tried.append(search)
+                least = min(least, search.least.time_us)
+    quickest = min(tried, key=lambda one: one.least.time_us)
+    quickest.others(quickest.least.segments)
+    chosen = min(
+        (one for one in tried if one.least.time_us <= same * quickest.least.time_us),
+        key=lambda one: (one.least.segments, one.least.time_us),
+    )
+    chosen.others(chosen.least.segments)
+    return _restart(chosen)
 
 
 STEPS_PER_RUN = 200
@@ -250,6 +291,7 @@ class _OrderSearch:
     message_bytes: int
     trial: OrderLimits
     best: Planned | None = None
+    charged: bool = False
     _known: dict[int, Urgency] = field(default_factory=dict)
     _risen: list[float] = field(default_factory=list)
     rises: bool = True
@@ -265,35 +307,57 @@ class _OrderSearch:
         """Lower bound in µs on all orders."""
         return _floor(self.quotient, self.message_bytes)
 
+    def floor_in(self, segments: int) -> float:
+        """Return a lower bound in µs on all orders in so many slices."""
+        if not self.charged:
+            return self.floor
+        load = self.quotient.load_us(self.message_bytes, segments, self.message_us)
+        return max(load, self.quotient.chain_us)
+
+    @property
+    def message_us(self) -> float:
+        """The µs that each message takes beside its bytes."""
+        return float(self.trial.effort.slices.message_us) if self.charged else 0.0
+
     @property
     def done(self) -> bool:
         """Return True if the best is at the floor."""
-        return self.least.time_us <= self.trial.effort.near * self.floor
+        return self.least.time_us <= self.trial.effort.near * self.floor_in(self.least.segments)
 
     def rise(self) -> bool:
         """Try two rules with four times as many slices; False once still more are of no use."""
         allowed = _slice_counts(self.quotient, self.trial)[::2]
         before = self._risen[-1] if self._risen else float("inf")
         segments = allowed[len(self._risen)]
-        # If no hop depends on another, the order of the trees may be deliberate: try it, too.
-        rules = FIRST if self.quotient.plan.hops.level.any() else (as_listed, *FIRST)
-        found = min(self.look(rule, segments) for rule in rules)
+        found = self.basic(segments)
         self._risen.append(found)
         more = len(self._risen) < len(allowed)
         return more and not self.done and found <= self.trial.effort.helps * before
 
+    def basic(self, segments: int) -> float:
+        """Try two rules; return the least µs."""
+        # If no hop depends on another, the order of the trees may be deliberate: try it, too.
+        rules = FIRST if self.quotient.plan.hops.level.any() else (as_listed, *FIRST)
+        return min(self.look(rule, segments) for rule in rules)
+
     def close(self) -> None:
         """Try the other rules near the best slice count."""
         allowed, first = _slice_counts(self.quotient, self.trial), self.least.segments
+        at = allowed.index(first)
+        self.others(first)
+        for segments in (*allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
+            self.others(segments, FIRST)
+
+    def others(self, segments: int, more: Sequence[Rule] = ()) -> None:
+        """Try the other rules, and ``more``, until the best is at the floor."""
+        allowed = _slice_counts(self.quotient, self.trial)
         # In many slices list scheduling is as good, and both phases of an allreduce overlap.
         mirrors = allowed[-1] < self.trial.effort.many and self.quotient.plan.hops.reduce.any()
         mirrored = (Mirrored(self.quotient, self.message_bytes),) if mirrors else ()
-        at = allowed.index(first)
-        for segments in (first, *allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
-            for rule in (*OTHERS, *mirrored, *(FIRST if segments != first else ())):
-                if self.done:
-                    return
-                self.look(rule, segments)
+        for rule in (*OTHERS, *mirrored, *more):
+            if self.done:
+                return
+            self.look(rule, segments)
 
     def look(self, rule: Rule, segments: int) -> float:
         """Try a rule, unless time is up and there is something already; µs, or infinite if it
@@ -310,7 +374,7 @@ class _OrderSearch:
         """Run an order; stop early once it cannot be the best."""
         limit = float("inf") if self.best is None else self.best.price
         took, looks = self.quotient.run(
-            self.message_bytes, segments, order.priority, order.stride, limit
+            self.message_bytes, segments, order.priority, order.stride, limit, self.message_us
         )
         jobs = len(self.quotient.plan.hops) * segments
         steps = max(jobs if np.isfinite(took) else jobs // 2, looks // LOOKS_PER_STEP)
