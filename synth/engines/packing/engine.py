@@ -33,6 +33,7 @@ from ...joint.union import has_union, joint_union, union_carriers
 from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_tables import doubled, prepare
 from ...time.schedule_time import simulate
+from ...time.slices import WITH_MESSAGES, fewest_slices
 from .casts.search import (
     CastEffort,
     OnMachine,
@@ -79,7 +80,7 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     shares, columns = carried_columns(union_carriers(topology, found))
     plain = Schedule.from_columns(topology, collective.cut_further(shares), *columns)
     meter.spend(2 * len(plain))
-    tables, points = prepare(plain), list[Point]()
+    tables, points = prepare(plain, WITH_MESSAGES), list[Point]()
     most = min(UNION_EFFORT.most_segments, UNION_EFFORT.most_jobs // max(1, len(plain)))
 
     def time(segments: int) -> float:
@@ -89,8 +90,8 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     for size in sizes if problem.objective is not Objective.BANDWIDTH else sizes[:1]:
         if points and meter.over():
             break
-        us, segments = min(doubled(time, most, UNION_EFFORT.worse))
-        point = _union_point(problem, replace(plain, segments=segments), size, us)
+        segments = fewest_slices(doubled(time, most, UNION_EFFORT.worse))
+        point = _union_point(problem, replace(plain, segments=segments), size)
         points.append(point)
     best = list({point.schedule.segments: point for point in reversed(points)}.values())[::-1]
     met = problem.objective is Objective.BANDWIDTH and best[0].optimal
@@ -98,8 +99,9 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     return Outcome(status, tuple(best), (best[0].words,))
 
 
-def _union_point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:
+def _union_point(problem: Problem, schedule: Schedule, size: int) -> Point:
     topology, collective = problem.topology, problem.collective
+    us = simulate(schedule, size).time_us
     found, rate = bounds(topology, collective), us_per_byte(schedule)
     above = float(rate / found.us_per_byte - 1) if found.us_per_byte else 0.0
     words = (
@@ -505,4 +507,4 @@ def _point(found: Planned, size: int) -> Point:
     schedule = found.schedule()
     rate = packing.us_per_byte if plan.shares.exact else us_per_byte(schedule)
     point = point_of(schedule, packing.collective, rate, packing.bound, packing.certificate, size)
-    return replace(point, words=summary(found, point))
+    return replace(point, words=summary(found, point), finer_us=found.finer_us)
