@@ -22,7 +22,7 @@ from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.hop_table import HopTable, hop_table_of
 from ...frontier.objective import pareto, point_of
 from ...time.margin import MARGIN_EFFORT, steadiest, worst_us
-from ...time.slices import fewest_slices
+from ...time.slices import SLICE_EFFORT, fewest_slices
 from .demand import ChunkDemand, demand_of, refusal
 from .effort import GreedyEffort
 from .lists import TransferJobs, jobs_of, plans
@@ -260,9 +260,19 @@ class _PlanSearch:
             return Outcome(Status.NOTHING, statements=tuple(self.said))
         cuts = sorted(self.best)
         if self.problem.objective is not Objective.FRONTIER:
-            cuts = [fewest_slices((self.best[pieces].cost_us, pieces) for pieces in cuts)]
+            cuts = [self._cut()]
         points = pareto([self._point(pieces) for pieces in cuts])
         return Outcome(Status.FEASIBLE, tuple(points), tuple(self.said))
+
+    def _cut(self) -> int:
+        """Return the fewest pieces whose steadiest plan takes little more than the least."""
+        most = SLICE_EFFORT.same * min(plan.cost_us for plan in self.best.values())
+        tried = []
+        for pieces, best in self.best.items():
+            if best.cost_us <= most:
+                plan = self._steadiest(pieces)[0]
+                tried.append((plan.cost_us + self.worst[plan] - plan.time_us, pieces))
+        return fewest_slices(tried)
 
     def _point(self, pieces: int) -> Point:
         schedule = self._schedule(pieces, self._steadiest(pieces)[0])

@@ -21,10 +21,21 @@ from weft.dsl.nouns.schedule import Schedule
 from ....base.effort import Effort, setting
 from ....base.engine import Point
 from ....base.meter import Meter
+from ....time.margin import MARGIN_EFFORT, worst_us
 from ....time.slices import SLICE_EFFORT, SliceEffort
 from ..trees.demands import moves_pairs
 from ..trees.model import Packing, halves, trees_per_root
-from .order import FIRST, OTHERS, Mirrored, Rule, TransferOrder, Urgency, as_listed, shaken
+from .order import (
+    FIRST,
+    OTHERS,
+    Mirrored,
+    Rule,
+    TransferOrder,
+    Urgency,
+    as_listed,
+    shaken,
+    sums_first,
+)
 from .plan import PlanQuotient
 
 
@@ -65,6 +76,9 @@ class OrderEffort(Effort):
     )
     alike: float = setting(
         0.003, "packings whose promised times differ by this part at most are tried by their loads"
+    )
+    few_hops: int = setting(
+        4_000, "slices · hops up to which all rules are tried for each number of slices"
     )
     restarts: int = setting(24, "orders of the winner with noise, at most")
     restart_jobs: int = setting(2_000_000, "slices · hops of all restarts together")
@@ -266,16 +280,38 @@ def _in_few_slices(
                 search.basic(segments)
                 search.look(best.rule, segments)
                 tried.append(search)
+                near = search.least.time_us <= trial.effort.hopeless * least
+                if near and len(quotient.plan.hops) * segments <= trial.effort.few_hops:
+                    search.others(segments)
                 least = min(least, search.least.time_us)
     quickest = min(tried, key=lambda one: one.least.time_us)
     quickest.others(quickest.least.segments)
-    chosen = min(
-        (one for one in tried if one.least.time_us <= same * quickest.least.time_us),
-        key=lambda one: (one.least.segments, one.least.time_us),
-    )
-    chosen.others(chosen.least.segments)
-    return _restart(chosen)
+    most = same * quickest.least.time_us
+    able = [one for one in tried if one.least.time_us <= most]
+    able.sort(key=lambda one: (one.least.segments, one.least.time_us))
+    found = [_steadiest(able[0])]
+    for search in able[1:_FEW]:
+        if min(over for over, _ in found) <= MARGIN_EFFORT.fragile:
+            break
+        found.append(_steadiest(search))
+    return min(found, key=lambda one: one[0])[1]
 
+
+def _steadiest(search: _OrderSearch) -> tuple[float, Planned]:
+    """Return the plan that longer latencies make the least slower, and how much, of the quickest
+    in a number of slices after all rules and restarts."""
+    search.others(search.least.segments)
+    best, found = _restart(search), list[tuple[float, Planned]]()
+    for plan in [best, *sorted(search.near, key=lambda one: one.time_us)][:_FEW]:
+        shaken = worst_us(plan.schedule(), search.message_bytes, search.trial.meter)
+        found.append((shaken / plan.us_at(search.message_bytes), plan))
+        if found[-1][0] <= MARGIN_EFFORT.steady:
+            break
+    return min(found, key=lambda one: one[0])
+
+
+_FEW = 4
+"""Plans, and numbers of slices, that are run with longer latencies while they are fragile."""
 
 STEPS_PER_RUN = 200
 """Steps of any run of a quotient; a slice of a hop takes one more, half of them if it loses."""
@@ -292,6 +328,7 @@ class _OrderSearch:
     trial: OrderLimits
     best: Planned | None = None
     charged: bool = False
+    near: list[Planned] = field(default_factory=list)
     _known: dict[int, Urgency] = field(default_factory=dict)
     _risen: list[float] = field(default_factory=list)
     rises: bool = True
@@ -354,7 +391,8 @@ class _OrderSearch:
         # In many slices list scheduling is as good, and both phases of an allreduce overlap.
         mirrors = allowed[-1] < self.trial.effort.many and self.quotient.plan.hops.reduce.any()
         mirrored = (Mirrored(self.quotient, self.message_bytes),) if mirrors else ()
-        for rule in (*OTHERS, *mirrored, *more):
+        phased = (sums_first,) if self.charged and self.quotient.plan.hops.reduce.any() else ()
+        for rule in (*OTHERS, *phased, *mirrored, *more):
             if self.done:
                 return
             self.look(rule, segments)
@@ -383,6 +421,9 @@ class _OrderSearch:
         found = Planned(self.quotient, segments, order, rule, took, price)
         if self.best is None or found.price < self.best.price:
             self.best = found
+        if self.charged:
+            most = MARGIN_EFFORT.near * self.best.time_us
+            self.near = [one for one in [*self.near, found] if one.time_us <= most]
         return took
 
 
