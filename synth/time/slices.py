@@ -27,7 +27,14 @@ class SliceEffort(Effort):
         "are chosen; 0: it costs nothing",
         least=0,
     )
+    most_us: float = setting(
+        5, "µs more than the least time at that cost that the fewest slices may take, at most"
+    )
     same: float = setting(1.01, "times the least time at that cost that the fewest slices may take")
+
+    def near(self, least_us: float) -> float:
+        """Return the longest time, with the cost of messages, that is as good as the least."""
+        return min(self.same * least_us, least_us + self.most_us)
 
 
 SLICE_EFFORT = SliceEffort()
@@ -45,5 +52,5 @@ def fewest_slices(tried: Iterable[tuple[float, int]]) -> int:
     8
     """
     known = list(tried)
-    most = SLICE_EFFORT.same * min(us for us, _ in known)
+    most = SLICE_EFFORT.near(min(us for us, _ in known))
     return min(slices for us, slices in known if us <= most)

@@ -266,7 +266,7 @@ class _PlanSearch:
 
     def _cut(self) -> int:
         """Return the fewest pieces whose steadiest plan takes little more than the least."""
-        most = SLICE_EFFORT.same * min(plan.cost_us for plan in self.best.values())
+        most = SLICE_EFFORT.near(min(plan.cost_us for plan in self.best.values()))
         tried = []
         for pieces, best in self.best.items():
             if best.cost_us <= most:

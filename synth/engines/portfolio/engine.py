@@ -608,17 +608,17 @@ class _Race:
     def _steadiest(self) -> Point:
         """Return the point of the least worst time, of those whose time is near the least, and
         within what counts as the same where messages have a cost."""
-        size, same = self.problem.bytes or 1, SLICE_EFFORT.same
+        size = self.problem.bytes or 1
         costs: list[tuple[float, Point]] = []
         for point in sorted(self.found, key=self._worth):
             least = min((us for us, _ in costs), default=math.inf)
-            if self._time(point, size) > same * least:
+            if self._time(point, size) > SLICE_EFFORT.near(least):
                 break  # with its messages it takes no less
             if len(self.found) > 1:
                 self.meter.spend(simulation_steps(point.schedule))
                 least = simulate(point.schedule, size, WITH_MESSAGES).time_us
             costs.append((least, point))
-        most = same * min(us for us, _ in costs)
+        most = SLICE_EFFORT.near(min(us for us, _ in costs))
         near = [(self._time(p, size), p) for us, p in costs if us <= most]
         return steadiest(near, lambda p: worst_us(p.schedule, size, self.meter))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 
 import numpy as np
 
@@ -267,17 +267,18 @@ def _in_few_slices(
 
     ``best``: the quickest plan where messages cost nothing; none of more slices is better.
     """
-    same, least = trial.effort.slices.same, float("inf")
-    tried: list[_OrderSearch] = []
+    slices, message_us = trial.effort.slices, float(trial.effort.slices.message_us)
+    own = _OrderSearch(best.quotient, message_bytes, trial, charged=True)
+    own.run(best.order, best.rule, best.segments)
+    tried, least = [own], own.least.time_us
     for segments in sorted({n for q in quotients for n in _slice_counts(q, trial)}):
         if segments > best.segments:
             break
         for quotient in sorted(quotients, key=lambda q: q is not best.quotient):
-            if (tried and trial.over()) or segments not in _slice_counts(quotient, trial):
+            if trial.over() or segments not in _slice_counts(quotient, trial):
                 continue
-            search = _OrderSearch(quotient, message_bytes, trial, charged=True)
-            if search.floor_in(segments) <= same * least:
-                search.basic(segments)
+            if quotient.floor_us(message_bytes, segments, message_us) <= slices.near(least):
+                search = _basic(quotient, segments, message_bytes, trial)
                 search.look(best.rule, segments)
                 tried.append(search)
                 near = search.least.time_us <= trial.effort.hopeless * least
@@ -286,15 +287,27 @@ def _in_few_slices(
                 least = min(least, search.least.time_us)
     quickest = min(tried, key=lambda one: one.least.time_us)
     quickest.others(quickest.least.segments)
-    most = same * quickest.least.time_us
+    most = slices.near(quickest.least.time_us)
     able = [one for one in tried if one.least.time_us <= most]
     able.sort(key=lambda one: (one.least.segments, one.least.time_us))
+    beyond = (n for n in _slice_counts(best.quotient, trial) if n > best.segments)
+    others = (_basic(best.quotient, n, message_bytes, trial) for n in beyond)
     found = [_steadiest(able[0])]
-    for search in able[1:_FEW]:
-        if min(over for over, _ in found) <= MARGIN_EFFORT.fragile:
+    for search in islice(chain(able[1:], others), _FEW):
+        if trial.over() or min(over for over, _ in found) <= MARGIN_EFFORT.fragile:
             break
-        found.append(_steadiest(search))
+        if search.least.time_us <= most:
+            found.append(_steadiest(search))
     return min(found, key=lambda one: one[0])[1]
+
+
+def _basic(
+    quotient: PlanQuotient, segments: int, message_bytes: int, trial: OrderLimits
+) -> _OrderSearch:
+    """Return the search in a number of slices, where messages have a cost, after two rules."""
+    search = _OrderSearch(quotient, message_bytes, trial, charged=True)
+    search.basic(segments)
+    return search
 
 
 def _steadiest(search: _OrderSearch) -> tuple[float, Planned]:
@@ -348,8 +361,7 @@ class _OrderSearch:
         """Return a lower bound in µs on all orders in so many slices."""
         if not self.charged:
             return self.floor
-        load = self.quotient.load_us(self.message_bytes, segments, self.message_us)
-        return max(load, self.quotient.chain_us)
+        return self.quotient.floor_us(self.message_bytes, segments, self.message_us)
 
     @property
     def message_us(self) -> float:

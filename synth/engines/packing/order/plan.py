@@ -331,10 +331,11 @@ class PlanQuotient:
         """Return the ticks that the busiest resource is held for one slice."""
         return int(self.loads.max(initial=0))
 
-    def load_us(self, message_bytes: int, segments: int, message_us: float) -> float:
-        """Return the µs that the busiest resource is held, ``message_us`` more by each message."""
+    def floor_us(self, message_bytes: int, segments: int, message_us: float) -> float:
+        """Return a lower bound in µs on all orders, where each message takes ``message_us`` more:
+        what the busiest resource is held, or the longest chain of α."""
         one = self.loads * self.slice_us(message_bytes, segments) + self.messages * message_us
-        return segments * float(one.max(initial=0.0))
+        return max(segments * float(one.max(initial=0.0)), self.chain_us)
 
     @property
     def unequal(self) -> bool:
