@@ -16,10 +16,10 @@ from .base.errors import BadFile, UnknownName, UserError, require_type
 from .base.files import read_text
 from .base.lazy_dataclass import Frozen
 from .base.spans import Source
-from .importers.origin import OF_ANY, with_origin
+from .importers.origin import OF_ANY
 from .machines.confined import in_hosts
 from .machines.fabric_links import asked_fabric
-from .machines.failures import FLAG, Down, capable, find, nic_down, split_capable, without
+from .machines.failures import FLAG, capable, find, nic_down, split_capable, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
 from .machines.hosts import HostTemplate, cluster, host_of, of_host, synopsis
@@ -91,7 +91,10 @@ def kept(made: Topology, content: str, text: str) -> dict[str, Any]:
     """
     if content.lstrip("\ufeff \t\r\n").startswith("{"):
         return made.to_json()
-    return with_origin(made, content, _file_spec(text.strip())[1])
+    given = _file_spec(text.strip())[1].options.items()
+    options = ",".join(f"{key}={','.join(value.text for value in found)}" for key, found in given)
+    origin = {"text": content, "options": options, "digest": made.digest()}
+    return made.to_json() | {"imported": origin}
 
 
 def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
@@ -161,7 +164,13 @@ def _is_there(path: str) -> bool:
 def _finished(made: Topology, spec: MachineSpec) -> Topology:
     """Return the machine without its dead cables; raise if options were not used."""
     gone = [find(made, value.text, value.span) for value in spec.words("dead")]
-    _refuse_ranks(gone, spec.words("dead"))
+    for down, value in zip(gone, spec.words("dead"), strict=True):
+        if down.ranks:  # its removal would renumber ranks
+            raise UserError(
+                f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
+                where=value.span,
+                hint="--down-rank, or --group, leaves ranks out",
+            )
     if "without" not in spec.known:  # else the importer has left them out
         gone += [nic_down(made, value.text, value.span) for value in spec.words("without")]
     if gone:
@@ -187,7 +196,6 @@ def _from_catalogue(spec: MachineSpec) -> Topology:
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:
-    """Split a text into a path and the options after it."""
     for path, start in _splits(text):
         if _is_there(path):
             return path, parse_options(path, Source("topology", text), start)
@@ -286,14 +294,3 @@ def _template(own: MachineSpec) -> HostTemplate:
 
 def _written(options: Mapping[str, Sequence[OptionValue]]) -> str:
     return ",".join(f"{k}={','.join(v.text for v in values)}" for k, values in options.items())
-
-
-def _refuse_ranks(gone: Sequence[Down], dead: Sequence[OptionValue]) -> None:
-    """Raise UserError for a GPU: its removal would renumber ranks."""
-    for down, value in zip(gone, dead, strict=True):
-        if down.ranks:
-            raise UserError(
-                f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
-                where=value.span,
-                hint="--down-rank, or --group, leaves ranks out",
-            )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, table
 
-from .findings import Finding, Severity, errors
+from .findings import LIMITS, Finding, Severity, errors
 
 if TYPE_CHECKING:
     from .checker import CheckReport
@@ -34,9 +34,6 @@ class Check:
         return {"name": self.name, "ok": self.ok, "detail": told}
 
 
-FOLDED_FROM, SHOWN = 8, 3
-"""Least number of similar findings that are folded; number of them that is still shown."""
-
 NUMBERS = re.compile(r"\d+")
 
 
@@ -52,10 +49,12 @@ def checks_text(checks: Iterable[Check], *, whole: bool = False) -> str:
     lines = []
     for row, kind in zip(rows, kinds, strict=True):
         seen[kind] += 1
-        if whole or number[kind] < FOLDED_FROM or seen[kind] <= SHOWN:
+        if whole or number[kind] < LIMITS.alike_findings or seen[kind] <= LIMITS.alike_shown:
             lines.append(row)
-        elif seen[kind] == SHOWN + 1:
-            lines.append((*row[:2], f"… and {number[kind] - SHOWN} more like it (-v: all)"))
+        elif seen[kind] == LIMITS.alike_shown + 1:
+            lines.append(
+                (*row[:2], f"… and {number[kind] - LIMITS.alike_shown} more like it (-v: all)")
+            )
     return table(("", "check", "finding"), lines)
 
 

@@ -14,8 +14,23 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Code
 from weft.dsl.nouns.runtime import RUNTIMES, Target
 
-MOST = 20
-"""Findings of one kind that are listed one by one; the rest is a number."""
+
+@dataclass(frozen=True, slots=True)
+class CheckLimits:
+    """Limits of the checks of a program, and of the lists in their messages."""
+
+    findings: int = 20  # of one kind that are listed; the others are counted
+    alike_findings: int = 8  # least number of one kind and text that are folded into one
+    alike_shown: int = 3  # of those, how many are shown before they are folded
+    listed_waits: int = 40  # of a deadlock cycle
+    plain_edges: int = 20_000  # of graphs sorted without SciPy, which takes 150 ms to load
+    moved_chunks: int = 20_000_000  # of all operations: larger programs are refused
+    traced_operations: int = 100_000  # read to say which contributions a wrong chunk holds
+    ordered_pairs: int = 20_000_000_000  # operations x blocks of a race proof, some ten seconds
+    clock_entries: int = 50_000_000  # in memory at once; more are computed by groups of ranks
+
+
+LIMITS = CheckLimits()
 
 
 class Severity(StrEnum):
@@ -89,7 +104,7 @@ def at_transfers(
     kind: str = "",
 ) -> list[Finding]:
     """A finding for each transfer in ``where``; ``message`` may depend on the position there."""
-    blocks = np.searchsorted(code.block_start, where[:MOST], side="right") - 1
+    blocks = np.searchsorted(code.block_start, where[: LIMITS.findings], side="right") - 1
     found = [
         Finding(
             check,
@@ -122,7 +137,7 @@ def at_blocks(
             block=int(code.block_id[block]),
             kind=kind,
         )
-        for k, block in enumerate(where[:MOST].tolist())
+        for k, block in enumerate(where[: LIMITS.findings].tolist())
     ]
     return found + _rest(check, Severity.ERROR, len(where), message, kind)
 
@@ -134,10 +149,12 @@ def _say(message: Callable[[int], str] | str, k: int) -> str:
 def _rest(
     check: str, severity: Severity, count: int, message: Callable[[int], str] | str, kind: str
 ) -> list[Finding]:
-    if count <= MOST:
+    if count <= LIMITS.findings:
         return []
     last = _say(message, count - 1)
-    return [Finding(check, severity, f"… and {count - MOST} more like: {last}", kind=kind)]
+    return [
+        Finding(check, severity, f"… and {count - LIMITS.findings} more like: {last}", kind=kind)
+    ]
 
 
 FATES: Mapping[str, Mapping[str, str]] = MappingProxyType(

@@ -25,13 +25,10 @@ from weft.dsl.nouns.program import BUFFERS, RECEIVES, SENDS, Buffer, Code
 from weft.dsl.nouns.runtime import MAX_COUNT
 
 from ..judge.events import ControlOperations, MessageShape, assemble
-from .findings import Finding, at_transfers
+from .findings import LIMITS, Finding, at_transfers
 
 if TYPE_CHECKING:
     from scipy import sparse
-
-FEW_EDGES = 20_000
-"""Smaller graphs are found acyclic without SciPy, which takes 150 ms to load."""
 
 
 class Edge(IntEnum):
@@ -165,7 +162,7 @@ def find_cycle(graph: Graph) -> list[int] | None:
     own = np.flatnonzero(graph.source == graph.target)
     if len(own):
         return [int(graph.source[own[0]])]
-    if len(graph.source) <= FEW_EDGES and _acyclic(graph):
+    if len(graph.source) <= LIMITS.plain_edges and _acyclic(graph):
         return None
     from scipy import sparse
     from scipy.sparse import csgraph
@@ -205,9 +202,6 @@ def _acyclic(graph: Graph) -> bool:
 
 
 # --- waits that nothing satisfies, and operations that wait for each other ----------------------
-
-MOST_TOLD = 40
-"""Largest number of waits listed for a deadlock cycle."""
 
 
 def waits(code: Code, graph: Graph) -> list[Finding]:
@@ -290,8 +284,8 @@ def _tell(graph: Graph, cycle: list[int]) -> str:
             Edge.WAIT: "for the flag of",
         }[kind]
         parts.append(f"{graph.describe(after)} waits {need} {graph.describe(before)}")
-    if len(parts) > MOST_TOLD:
-        parts = [*parts[:MOST_TOLD], f"… {len(parts) - MOST_TOLD} more"]
+    if len(parts) > LIMITS.listed_waits:
+        parts = [*parts[: LIMITS.listed_waits], f"… {len(parts) - LIMITS.listed_waits} more"]
     return "; ".join(reversed(parts))
 
 

@@ -24,12 +24,9 @@ from ..judge.events import connect
 from ..judge.values import Values, WantedValues, wanted_of, waves
 from .accesses import RANK_BITS, Accesses, accesses, block_of, place_name, places
 from .bounds import CallerBuffers, bounds
-from .findings import MOST, Finding, Severity, at_blocks, at_transfers, errors
+from .findings import LIMITS, Finding, Severity, at_blocks, at_transfers, errors
 from .graph import Edge, Graph, Hang, expand, hang, waits, with_late_sends, without_relaxed_waits
 from .races import LATE_SENDS, RELAXED, levels, races
-
-MOST_CHUNKS = 20_000_000
-"""A program that moves more chunks is not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +78,8 @@ def prove(claim: Claim) -> ProofVerdict:
     found = structure(code)
     negative = np.flatnonzero(code.count < 0)
     found += at_transfers("structure", code, negative, "cnt is negative", kind="refused")
-    if int(code.count.sum()) > MOST_CHUNKS:
-        text = f"more than {MOST_CHUNKS} chunks are moved in all: not looked at"
+    if int(code.count.sum()) > LIMITS.moved_chunks:
+        text = f"more than {LIMITS.moved_chunks} chunks are moved in all: not looked at"
         found.append(Finding("structure", Severity.ERROR, text))
     if found:
         verdict.findings = found
@@ -279,9 +276,6 @@ def _finding(links: Ints, c: int, text: str, kind: str) -> Finding:
 # contribution of that group; a sum of different groups, a contribution taken twice, or a value from
 # unwritten memory can never become right again, because nothing is subtracted.
 
-MOST_TRACED = 100_000
-"""Operations looked through to describe a wrong chunk."""
-
 
 @dataclass(frozen=True)
 class ValueFlow:
@@ -353,9 +347,11 @@ def meaning(
     after = _final(data, values, wanted.before.at(at_first, target), target)
     bad = np.flatnonzero(~after.same(wanted.values))
     tell = _Teller(data, values, wanted, buffers, in_place, at_first)
-    found = [tell.wrong(int(target[k]), int(k)) for k in bad[:MOST].tolist()]
-    if len(bad) > MOST:
-        found.append(tell.finding(f"… and {len(bad) - MOST} more output chunks are wrong"))
+    found = [tell.wrong(int(target[k]), int(k)) for k in bad[: LIMITS.findings].tolist()]
+    if len(bad) > LIMITS.findings:
+        found.append(
+            tell.finding(f"… and {len(bad) - LIMITS.findings} more output chunks are wrong")
+        )
     if not in_place:
         found += _overwritten(data, values, wanted, at_first, tell)
     return found
@@ -380,7 +376,7 @@ def _overwritten(
     place, last = data.last_place[inputs], data.last[inputs]
     bad = np.flatnonzero(~values.take(last).same(wanted.before.at(at_first, place)))
     found = []
-    for k in bad[:MOST].tolist():
+    for k in bad[: LIMITS.findings].tolist():
         name = place_name(tell.buffers, False, int(place[k]))
         text = f"{name} is overwritten: the input must not change"
         found.append(tell.finding(text, int(last[k]), int(place[k]) >> RANK_BITS))
@@ -482,7 +478,7 @@ class _Teller:
         todo: list[int] = [operation] if operation >= 0 else []
         if operation < 0:
             found.update(self.wanted.entry(self.first[place]))
-        for _ in range(MOST_TRACED):
+        for _ in range(LIMITS.traced_operations):
             if not todo:
                 break
             v = todo.pop()

@@ -17,11 +17,8 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from .accesses import Accesses, accesses, block_of, in_scratch, place_name
 from .bounds import CallerBuffers
-from .findings import Finding, Severity
+from .findings import LIMITS, Finding, Severity
 from .graph import Edge, Graph
-
-MOST_WORK = 20_000_000_000
-"""Operations × blocks beyond which the proof is not attempted here (some ten seconds)."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def races(
     pairs = _suspects(graph, accesses(graph, edges.order, buffers, in_place), question)
     doubtful = ~ordered_locally(judged, *pairs[:2])
     first, second, place = (x[doubtful] for x in pairs)
-    if graph.size * len(distinct_values(graph.block()[first])) > MOST_WORK:
+    if graph.size * len(distinct_values(graph.block()[first])) > LIMITS.ordered_pairs:
         text = f"too large for the race proof here ({graph.size} operations), {how}"
         return [Finding("races", Severity.WARNING, text)]
     first, second, place = _unordered(judged, judged_edges, first, second, place)
@@ -170,10 +167,6 @@ def clocks(graph: Graph, edges: EdgeLevels, first_block: int, blocks: int) -> In
     return table
 
 
-MOST_CELLS = 50_000_000
-"""Clock entries held at once; where there are more, some ranks come after others."""
-
-
 def ordered_locally(graph: Graph, first: Ints, second: Ints) -> Bools:
     """Test if its rank's own waits put ``first`` before ``second``; both on one rank.
 
@@ -199,6 +192,6 @@ def _batches(graph: Graph, block: Ints, target: Ints) -> list[tuple[int, int]]:
     rank = graph.code.block_rank
     blocks = np.bincount(rank, minlength=graph.code.rank_count)
     waiting = np.bincount(rank[block[distinct_values(target)]], minlength=graph.code.rank_count)
-    cells = np.cumsum(waiting * blocks.max(initial=1)) // MOST_CELLS
+    cells = np.cumsum(waiting * blocks.max(initial=1)) // LIMITS.clock_entries
     cuts = np.flatnonzero(np.diff(cells)) + 1
     return list(zip([0, *cuts.tolist()], [*cuts.tolist(), graph.code.rank_count], strict=True))

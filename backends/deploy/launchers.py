@@ -13,6 +13,8 @@ from types import MappingProxyType
 
 from weft.dsl.base.lazy_dataclass import dataclass
 
+from .settings import FACTS
+
 PYTHON = "train.py"
 """The program that torchrun starts, in the examples."""
 
@@ -21,9 +23,6 @@ PLACE = "$WEFT_LIBRARY"
 
 HOSTS = "hosts"
 """The file with a line for each host, for mpirun."""
-
-CORES = 4
-"""Cores of each process: NCCL's threads for the network, and the program's own."""
 
 SHARED_MEMORY = "16Gi"
 """Size of ``/dev/shm`` in a container, which would have 64 MiB: NCCL's buffers inside a host."""
@@ -97,7 +96,7 @@ def srun(job: LaunchJob) -> str:
     """Return a script for ``sbatch``: values may have commas, which ``--export`` takes for ends."""
     sized = (f"#SBATCH {option}" for option in _sized(job))
     exports = (f"export {assigned(*one)}" for one in job.variables)
-    start = f"srun --mpi=pmix --cpus-per-task={CORES} --export=ALL {job.command}"
+    start = f"srun --mpi=pmix --cpus-per-task={FACTS.process_cores} --export=ALL {job.command}"
     return "\n".join(["#!/bin/bash", *sized, *exports, start])
 
 
@@ -109,7 +108,7 @@ def slurm_line(job: LaunchJob) -> str:
 
 def _sized(job: LaunchJob) -> tuple[str, ...]:
     gpus = (f"--ntasks-per-node={job.gpus}", f"--gpus-per-node={job.gpus}")
-    return (f"--nodes={job.hosts}", *gpus, f"--cpus-per-task={CORES}")
+    return (f"--nodes={job.hosts}", *gpus, f"--cpus-per-task={FACTS.process_cores}")
 
 
 def torchrun(job: LaunchJob) -> str:

@@ -32,9 +32,17 @@ XML = "msccl-xml"
 HCA = "NCCL_IB_HCA"
 """Variable for the NICs; ``=`` before their names stands for these names and no longer ones."""
 
-MOST_NAMED = 4
-"""Largest number of ``MSCCL_XML_FILES`` that microsoft/msccl loads; more need a
-``MSCCL_CONFIG``."""
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """Numbers of launchers and loaders."""
+
+    process_cores: int = 4  # for NCCL's threads for the network, and the program's own
+    named_files: int = 4  # ``MSCCL_XML_FILES`` of microsoft/msccl; more need a ``MSCCL_CONFIG``
+
+
+FACTS = LaunchFacts()
+
 
 CONFIG = "msccl-config.xml"
 """List of a library's files, with :data:`PLACE` for the library's folder."""
@@ -122,7 +130,7 @@ def settings_of(library: Library, loader: Loader, folder: str) -> RuntimeSetting
     if any(plan.protocol != "Simple" for plan, _ in named):
         used = dict.fromkeys(("Simple", *(plan.protocol for plan, _ in named)))
         found.append(("NCCL_PROTO", ",".join(used)))
-    if len(named) <= MOST_NAMED:
+    if len(named) <= FACTS.named_files:
         found.append(("MSCCL_XML_FILES", ":".join(f"{folder}/{file}" for file in files)))
         return RuntimeSettings(loader, tuple(found), files)
     found.append(("MSCCL_CONFIG", f"{folder}/{HERE}"))

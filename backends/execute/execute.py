@@ -21,19 +21,24 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST, Code, Program
+from weft.dsl.nouns.runtime import ADDRESSABLE_CHUNKS
 
 from ..judge.events import Control, MessageShape, assemble, touched
 from . import kernel
 from .layout import BufferLayout, Data, data, layout, number_type, poison, unfit
 
-MOST_PLAIN = 100_000
-"""Operations and elements moved by a process: from then on compiled loops do it."""
 
-MOST_SCRATCH = 32768 + 72
-"""Chunks of scratch of a rank: offsets in files have 16 bits and address no more."""
+@dataclass(frozen=True, slots=True)
+class ExecutionLimits:
+    """Limits of the execution of a program on data."""
 
-MOST_OPERATIONS = 20_000_000
-"""A program with more operations in one run is refused."""
+    operations: int = 20_000_000  # of one run: larger programs are refused
+    message_bytes: int = 1 << 28  # of a rank: the interpreter is too slow for larger ones
+    plain_operations: int = 100_000  # times elements, up to which loops are not compiled
+    conflicting_pairs: int = 2_000_000  # beyond which equal traces are executed again
+
+
+LIMITS = ExecutionLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +73,19 @@ def execute(
         UserError: an unknown data type; in place makes no sense for this collective.
     """
     shape = shape or MessageShape()
-    scratch = np.minimum(code.chunks[:, 2], MOST_SCRATCH)
+    scratch = np.minimum(code.chunks[:, 2], ADDRESSABLE_CHUNKS)
     place = layout(collective, scratch, in_place=in_place, padded=padded)
     problem = unfit(code, place)
     if problem:
         return Execution(False, problem)
-    if shape.iterations * int(np.maximum(code.count, 1).sum()) > MOST_OPERATIONS:
-        return Execution(False, f"more than {MOST_OPERATIONS} operations are not executed")
+    if shape.iterations * int(np.maximum(code.count, 1).sum()) > LIMITS.operations:
+        return Execution(False, f"more than {LIMITS.operations} operations are not executed")
     machine = assemble(code, shape)
     rng = np.random.default_rng(seed)
     values = [data(place, carried(number_type(name)), shape.elements, rng) for name in dtypes]
     memories = [BufferMemory(machine, place, v.before) for v in values]
     each = len(machine.operations) * (1 + sum(memory.elements for memory in memories))
-    compiled = worth_compiling(kernel, interleavings * each, MOST_PLAIN)
+    compiled = worth_compiling(kernel, interleavings * each, LIMITS.plain_operations)
     operations, traces = 0, Traces(machine, place)
     for number in range(interleavings):
         tell(number + 1)
@@ -412,10 +417,6 @@ def unread(machine: Control, run: Interleaving) -> str | None:
     return None
 
 
-MOST_PAIRS = 2_000_000
-"""With more conflicting pairs every order is executed."""
-
-
 class Traces:
     """Distinguishes the traces of a machine's orders.
 
@@ -458,7 +459,7 @@ def _pairs(machine: Control, place: BufferLayout) -> tuple[Ints, Ints] | None:
     group = np.repeat(np.arange(len(start)), size)
     writer = np.flatnonzero(writes)
     many = size[group[writer]]  # a writer is paired with all of its cell
-    if int(many.sum()) > MOST_PAIRS:
+    if int(many.sum()) > LIMITS.conflicting_pairs:
         return None
     one = np.repeat(writer, many)
     other = np.arange(len(one)) - np.repeat(np.cumsum(many) - many, many) + start[group[one]]

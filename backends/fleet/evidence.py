@@ -11,11 +11,18 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.importers.nccl_log import NcclChoice, NcclLog
 from weft.dsl.importers.nccl_tests import NcclTestsRun
 
-APART = 1.15
-"""Least ratio of the two predictions, of file and of NCCL's own, between which a time decides."""
 
-NEAR = 2.0
-"""A time further than this factor from a prediction is not explained by it."""
+@dataclass(frozen=True, slots=True)
+class EvidenceEffort:
+    """Ratios of times that decide between explanations."""
+
+    # Least, of the predictions of file and of NCCL's own, between which a time decides.
+    apart_ratio: float = 1.15
+    near_ratio: float = 2.0  # of a time to a prediction that explains it, at most
+    stay_ratio: float = 1.03  # to the best, up to which the choice of a smaller size stays
+
+
+EFFORT = EvidenceEffort()
 
 
 class Ran(StrEnum):
@@ -116,10 +123,10 @@ def _by_time(us: float, told: SizePrediction) -> tuple[Ran, str]:
         f"the file should take {told.file_us:.4g} µs (measured {1 / file - 1:+.0%}), NCCL's own "
         f"{told.own_us:.4g} ({1 / own - 1:+.0%})"
     )
-    if max(file / own, own / file) < APART:
+    if max(file / own, own / file) < EFFORT.apart_ratio:
         return Ran.UNKNOWN, f"{words}: too alike"
     off, other = abs(math.log(file)), abs(math.log(own))
-    if min(off, other) > math.log(NEAR):
+    if min(off, other) > math.log(EFFORT.near_ratio):
         return Ran.UNKNOWN, f"{words}: near neither"
     return (Ran.LIKE_FILE if off < other else Ran.LIKE_OWN), words
 

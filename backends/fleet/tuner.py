@@ -21,6 +21,8 @@ from weft.dsl.importers.nccl_tests import (
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.runtime import RCCL
 
+from .evidence import EFFORT
+
 OPTIONS = ("algorithm", "protocol", "channels")
 """Words behind a path."""
 
@@ -146,9 +148,6 @@ NAMES: Mapping[Kind, str] = {
 }
 """Collectives that tuners choose for, as their files spell them."""
 
-WITHIN = 1.03
-"""The choice of a smaller size stays where it takes at most so much longer than the best."""
-
 LARGEST = (1 << 62) - 1
 """Bytes up to which the last line holds."""
 
@@ -258,7 +257,7 @@ def _lines(
     for size in sorted(best):
         setting = min(best[size], key=best[size].__getitem__)
         before = chosen[-1][1] if chosen else setting
-        if best[size].get(before, float("inf")) <= WITHIN * best[size][setting]:
+        if best[size].get(before, float("inf")) <= EFFORT.stay_ratio * best[size][setting]:
             setting = before
         chosen.append((size, setting))
     starts = [i for i, (_, x) in enumerate(chosen) if i == 0 or chosen[i - 1][1] != x]

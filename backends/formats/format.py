@@ -127,6 +127,15 @@ class FileTiming:
     time_us: Callable[[int, Topology], float]
 
 
+def executed_if_good(found: Sequence[Finding], execute: Callable[[], Execution]) -> list[Check]:
+    """Return the checks of findings, and, if none is an error, of the execution."""
+    checks = of_findings(found, "no error found")
+    if all(c.ok for c in checks):
+        done = execute()
+        checks.append(Check("execution", done.ok, done.detail))
+    return checks
+
+
 class Format:
     """A format of artefacts. Verbs that a subclass lacks are refused, naming it and the format."""
 
@@ -139,6 +148,7 @@ class Format:
     noun: ClassVar[str] = ""
     """A file of it in an error (default: ``NAME file``)."""
     suffix: ClassVar[str] = ".txt"
+    """The end of its files' names in a library (``.py``: must be Python, ``.xml``: XML)."""
     several: ClassVar[bool] = False
     """An artefact is several files, and ``-o`` gives the prefix of their names."""
     says_kind: ClassVar[bool] = False
@@ -181,9 +191,9 @@ class Format:
 
     def lacks(self, done: str, where: str = "") -> UserError:
         """Return the error for something that the format does not do with its files."""
-        able = ["checked"] if self._has("findings") or self._has("check") else []
-        able += ["run"] if self._has("run") or self._has("findings", "execute") else []
-        able += ["compiled"] if self.compiled and self._has("held") else []
+        able = ["checked"] if self.defines("findings") or self.defines("check") else []
+        able += ["run"] if self.defines("run") or self.defines("findings", "execute") else []
+        able += ["compiled"] if self.compiled and self.defines("held") else []
         listed = ", ".join([*able, "shown"])
         listed = " and ".join(listed.rsplit(", ", 1))
         return UserError(
@@ -192,7 +202,7 @@ class Format:
             hint="name the schedule, algorithm or program it was made from",
         )
 
-    def _has(self, *methods: str) -> bool:
+    def defines(self, *methods: str) -> bool:
         """Return True if the class defines all of these methods itself."""
         return all(getattr(type(self), name) is not getattr(Format, name) for name in methods)
 
@@ -208,7 +218,7 @@ class Format:
         """Return the artefact in a file: well formed, not proved.
 
         Raises:
-            BadFile: it is not well formed.
+            BadFile, or another UserError: it is not well formed, or a name in it is unknown.
         """
         raise self.lacks("read", where)
 
@@ -243,17 +253,17 @@ class Format:
         tell: ProgressCallback = silent,
     ) -> ExecutionReport:
         """Check an artefact and execute it, for ``weft run``."""
-        if not self._has("findings", "execute"):
+        if not self.defines("findings", "execute"):
             raise self.lacks("run", where)
         if request.given:
             flag = request.given[0].replace("_", "-")
             raise UserError(f"--{flag} says nothing about {an(self.noun)}", where=where)
         wanted = request.collective or self.collective(text, where)
         tell("check")
-        checks = of_findings(self.findings(text, where, asked.target), "no error found")
-        if all(c.ok for c in checks):
-            done = self.execute(text, where, replace(request, collective=wanted), tell)
-            checks.append(Check("execution", done.ok, done.detail))
+        checks = executed_if_good(
+            self.findings(text, where, asked.target),
+            lambda: self.execute(text, where, replace(request, collective=wanted), tell),
+        )
         return ExecutionReport(checks, wanted.name or str(wanted.kind), wanted.ranks)
 
     def require_runtime(self, text: str, where: str) -> None:
@@ -390,7 +400,7 @@ class Format:
     def _require_good(self, text: str, program: Program, target: str) -> None:
         from ..check.checker import check_program
 
-        if not self._has("findings"):
+        if not self.defines("findings"):
             return
         plugin = plugin_of(self)
         try:
@@ -411,39 +421,37 @@ class ProgramFormat(Format, ABC):
     compiled: ClassVar[bool] = True
     interpreted: ClassVar[bool] = False
 
-    @abstractmethod
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True if a file is of this format; ``data``: its JSON, None if it is not JSON."""
+    def __init_subclass__(cls) -> None:
+        """Refuse a class that writes files which no verb would know again."""
+        super().__init_subclass__()
+        known = cls.says_kind or cls.name in RECOGNIZERS
+        if cls.name and not known and cls.recognizes is Format.recognizes:
+            raise TypeError(f"{cls.__name__} lacks recognizes")
 
     @abstractmethod
     def read(self, text: str, where: str) -> Program:
-        """Return the program in a file: well formed, not proved.
+        """Return the program in a file, not proved; errors as of :meth:`Format.read`."""
 
-        Raises:
-            BadFile: it is not well formed.
-        """
-
-    def _program(self, text: str, where: str) -> Program:
+    def program(self, text: str, where: str) -> Program:
         """Return the program in a file; the result of another package is checked."""
         from weft.dsl.nouns.program import Program
 
         return expect(Program, self.read(text, where), self, "read")
 
     def collective(self, text: str, where: str) -> Collective:
-        program = self._program(text, where)
-        return program.collective
+        return self.program(text, where).collective
 
     def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
         from ..check.checker import check_program
 
-        program = self._program(text, where)
+        program = self.program(text, where)
         require_good(check_program(program), where)
         return ProgramContent(program)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         from ..check.checker import report_program
 
-        program = self._program(text, where)
+        program = self.program(text, where)
         size = f"{program.collective}, {count(program.instructions, 'instruction')}"
         report = report_program(program, asked.target)
         return [Check("form", True, size), *of_report(report, GOOD)]
@@ -451,20 +459,20 @@ class ProgramFormat(Format, ABC):
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         from ..check.checker import check_program
 
-        return check_program(self._program(text, where), target)
+        return check_program(self.program(text, where), target)
 
     def execute(
         self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
         from ..execute.execute import run_program
 
-        program = self._program(text, where)
+        program = self.program(text, where)
         return run_program(
             program, interleavings=request.interleavings, seed=request.seed, tell=tell
         )
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        program = self._program(text, where)
+        program = self.program(text, where)
         collective = program.collective
         return program_text(program), {
             "name": program.name,
@@ -474,7 +482,7 @@ class ProgramFormat(Format, ABC):
         }
 
     def sheets(self, text: str, where: str) -> Sheets | None:
-        return program_sheets(self._program(text, where))
+        return program_sheets(self.program(text, where))
 
 
 def format_named(text: str, origin: str = "--to") -> Format:

@@ -15,7 +15,7 @@ from weft.dsl.nouns.program import Instr, Program, RankProgram, Slice, dump
 from weft.dsl.nouns.slots import NONE, slice_of
 
 if TYPE_CHECKING:
-    from .msccl.read.model import XmlAlgo, XmlBlock, XmlTransfer
+    from .msccl.read.model import XmlAlgo, XmlTransfer
 
 Value = str | int | float | bool | None
 Sheet = Mapping[str, Value]
@@ -43,7 +43,8 @@ def xml_text(algo: XmlAlgo) -> str:
     for rank in algo.ranks:
         lines += _rank(rank.id, (rank.input_chunks, rank.output_chunks, rank.scratch_chunks))
         for block in rank.blocks:
-            lines += _xml_block(block)
+            lines.append(_block_head(block.id, block.channel, block.send, block.recv))
+            lines += (f"    {one.step:3} {instruction_text(one)}" for one in block.transfers)
     return listing(head, lines)
 
 
@@ -112,11 +113,6 @@ def move_text(chunk: int, src: int, source: int, dst: int, target: int, operand:
 def _rank(number: int, sizes: tuple[int, int, int]) -> list[str]:
     given, made, scratch = sizes
     return ["", f"rank {number}: input {given}, output {made}, scratch {count(scratch, 'chunk')}"]
-
-
-def _xml_block(block: XmlBlock) -> list[str]:
-    head = _block_head(block.id, block.channel, block.send, block.recv)
-    return [head, *(f"    {one.step:3} {instruction_text(one)}" for one in block.transfers)]
 
 
 def _block_head(number: int, channel: int, send: int, recv: int) -> str:

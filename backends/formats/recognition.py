@@ -18,31 +18,6 @@ def is_msccl_xml(text: str, data: object) -> bool:
     return begins and first is not None and first[1] == "algo"
 
 
-def is_mscclpp_plan(text: str, data: object) -> bool:
-    """Return True if the JSON has the two keys that every plan has."""
-    return isinstance(data, dict) and {"gpus", "collective"} <= data.keys()
-
-
-def is_program(text: str, data: object) -> bool:
-    """Return True for JSON with ``"weft": "program"``."""
-    return isinstance(data, dict) and data.get("weft") == "program"
-
-
-def is_script(text: str, data: object) -> bool:
-    """Return True for a Python text that weft may have written, for any runtime of processes."""
-    return data is None and _says(text, "script")
-
-
-def is_torch_symm(text: str, data: object) -> bool:
-    """Return True for a Python text that weft may have written for torch symmetric memory."""
-    return data is None and _says(text, "torch-symm")
-
-
-def is_torch_calls(text: str, data: object) -> bool:
-    """Return True for a Python text of library calls that weft may have written."""
-    return data is None and _says(text, "torch-calls")
-
-
 def _says(text: str, noun: str) -> bool:
     """Test if a Python text names a noun of weft: in its HEADER, else anywhere.
 
@@ -56,19 +31,10 @@ _HEADER = re.compile(r"""^HEADER = \{\s*["']weft["']: ["']([\w-]+)["']""", re.MU
 
 
 GOAL = re.compile(r"(?:\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d", re.DOTALL)
+"""First word of a GOAL file, after comments."""
 
 CHAKRA = re.compile(r"(?P<prefix>.*)\.\d{1,7}\.et", re.DOTALL)
 """Names of Chakra execution traces: ``PREFIX.RANK.et``."""
-
-
-def is_chakra_et(text: str, data: object) -> bool:
-    """Return True for the text of a set of Chakra execution traces (:func:`file_set`)."""
-    return isinstance(data, dict) and data.get("weft") == "chakra-et"
-
-
-def is_goal(text: str, data: object) -> bool:
-    """Return True if the first word that is not a comment is GOAL's ``num_ranks``."""
-    return data is None and bool(GOAL.match(text))
 
 
 def file_set(files: Mapping[str, bytes]) -> str:
@@ -97,15 +63,27 @@ def gathered(path: str) -> str | None:
     return file_set({name: read_bytes(file) for name, file in ranks.items()})
 
 
+def _of_kind(kind: str) -> Callable[[str, object], bool]:
+    """Return a test for JSON with that kind in its key ``weft``."""
+    return lambda _, data: isinstance(data, dict) and data.get("weft") == kind
+
+
+def _naming(noun: str) -> Callable[[str, object], bool]:
+    """Return a test for a Python text that weft may have written, of that kind."""
+    return lambda text, data: data is None and _says(text, noun)
+
+
 RECOGNIZERS: dict[str, Callable[[str, object], bool]] = {
     "msccl-xml": is_msccl_xml,
-    "mscclpp-json": is_mscclpp_plan,
-    "chakra-et": is_chakra_et,
-    "goal": is_goal,
-    "program": is_program,
-    "torch-symm": is_torch_symm,
-    "torch-calls": is_torch_calls,
-    "mpi": is_script,
+    "mscclpp-json": lambda _, data: (
+        isinstance(data, dict) and {"gpus", "collective"} <= data.keys()
+    ),
+    "chakra-et": _of_kind("chakra-et"),
+    "goal": lambda text, data: data is None and GOAL.match(text) is not None,
+    "program": _of_kind("program"),
+    "torch-symm": _naming("torch-symm"),
+    "torch-calls": _naming("torch-calls"),
+    "mpi": _naming("script"),
 }
 """Tests of a text and its JSON (None: not JSON), by the format that reads accepted ones.
 

@@ -12,17 +12,13 @@ from weft.dsl.base.answering import Say, serve
 from weft.dsl.base.plugins import PluginWarning, warnings_to
 
 from .fingerprint import fingerprint
-from .job import Ending, Job, JobResult, of_error
-
-YOUNG = 50_000
-"""Threshold of Python's cyclic garbage collector, which is 700 otherwise: jobs make many small
-objects without cycles, and it took about a fifth of the time in which tune explores."""
+from .job import LIMITS, Ending, Job, JobResult, of_error
 
 
 def main() -> None:
     """Run jobs: read requests ``{function, text}`` from stdin, write ``{ending, …}`` to stdout."""
     gc.freeze()  # what was imported stays
-    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+    gc.set_threshold(LIMITS.young_objects, *gc.get_threshold()[1:])
     serve({"fingerprint": fingerprint(), "pid": os.getpid()}, _answer)
 
 

@@ -27,25 +27,7 @@ from weft.dsl.base.errors import Missing, UserError, WeftError
 
 from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
-from .job import Ending, Job, JobResult, of_error
-
-CONNECTING = 10.0
-"""Seconds in which the scheduler must answer."""
-
-TOGETHER = 0.02
-"""Seconds in which cancelled jobs are gathered."""
-
-WORKERS = 20.0
-"""Seconds in which there must be a worker."""
-
-RETURN = 90.0
-"""Seconds in which a scheduler that died, and a worker, must be back."""
-
-RETRY = 0.5
-"""Seconds between attempts to reach a scheduler that died."""
-
-RESUMES = 10
-"""Most times that one client resumes its jobs after a scheduler died."""
+from .job import LIMITS, Ending, Job, JobResult, of_error
 
 _ADDRESS = re.compile(r"(tcp|tls)://\[?(?P<host>[^/\[\]]+?)\]?:(?P<port>\d{1,5})")
 _INSTALL = "install it, and the same weft on all hosts: pip install 'weft[dask]'"
@@ -82,7 +64,7 @@ def _connected(address: str, code: str) -> Any:
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            client = connect(address, timeout=CONNECTING, set_as_default=False)
+            client = connect(address, timeout=LIMITS.connect_seconds, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise _no_scheduler(address, error) from None
     try:
@@ -103,7 +85,9 @@ def _require_answer(address: str) -> None:
             hint="write it tcp://host:8786",
         )
     try:
-        socket.create_connection((found["host"], int(found["port"])), CONNECTING).close()
+        socket.create_connection(
+            (found["host"], int(found["port"])), LIMITS.connect_seconds
+        ).close()
     except (OSError, OverflowError) as error:
         raise _no_scheduler(address, error) from None
 
@@ -120,7 +104,7 @@ def _check_workers(client: Any, address: str, code: str) -> None:
     from .supervise import probe
 
     with contextlib.suppress(TimeoutError):
-        client.wait_for_workers(1, timeout=WORKERS)
+        client.wait_for_workers(1, timeout=LIMITS.worker_seconds)
     found: dict[str, Any] = client.run(probe, on_error="return")
     if not found:
         raise UserError("expected workers, got none", where=f"--cluster {address}", hint=_HOW)
@@ -191,7 +175,7 @@ class Cluster(Executor):
         self._forgotten.set()
         self._unwanted.put(None)
         for thread in self._helpers:
-            thread.join(CONNECTING)
+            thread.join(LIMITS.connect_seconds)
         with self._silence:
             with contextlib.suppress(Exception):
                 self._client.unregister_worker_plugin(self._name)
@@ -204,7 +188,7 @@ class Cluster(Executor):
         keys: list[str | None] = []
         while None not in keys:
             keys = [self._unwanted.get()]
-            time.sleep(TOGETHER)
+            time.sleep(LIMITS.gather_seconds)
             with contextlib.suppress(queue.Empty):
                 while True:
                     keys.append(self._unwanted.get_nowait())
@@ -232,7 +216,7 @@ class Cluster(Executor):
 
     def _resume_many(self) -> None:
         """Run the resuming thread: wait for a scheduler that died, and submit all jobs again."""
-        for _ in range(RESUMES):
+        for _ in range(LIMITS.resumes):
             self._forgotten.wait()
             if self._closing.is_set():
                 return
@@ -250,7 +234,8 @@ class Cluster(Executor):
             with contextlib.suppress(Exception):
                 before.close()
         fault = {
-            "message": f"the scheduler forgot it, and was not back with a worker in {RETURN:g} s",
+            "message": f"the scheduler forgot it, and was not back with a worker in "
+            f"{LIMITS.return_seconds:g} s",
             "hint": "start the scheduler and its workers, then the same command again",
         }
         while not self._closing.is_set():
@@ -260,8 +245,8 @@ class Cluster(Executor):
 
     def _returned(self) -> Any:
         """Return a client of the scheduler once it is back with a worker, or None."""
-        until = time.monotonic() + RETURN
-        while time.monotonic() < until and not self._closing.wait(RETRY):
+        until = time.monotonic() + LIMITS.return_seconds
+        while time.monotonic() < until and not self._closing.wait(LIMITS.retry_seconds):
             self._drop(
                 lambda handle: (
                     JobResult(Ending.CANCELLED, starts=handle.starts)

@@ -16,10 +16,7 @@ from typing import Any, Self
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.plugins import PluginWarning, repeat
 
-from .job import Ending, Job, JobResult
-
-LOOK = 0.05
-"""Seconds between two looks at the request to stop."""
+from .job import LIMITS, Ending, Job, JobResult
 
 
 class Event(StrEnum):
@@ -196,7 +193,7 @@ def ends(
             if cancelled is not None and cancelled():
                 cancel_all()
             try:
-                place = ended.get(timeout=LOOK)
+                place = ended.get(timeout=LIMITS.look_seconds)
             except queue.Empty:
                 continue
             heard += 1

@@ -17,6 +17,26 @@ from weft.dsl.base.spans import Source, Span
 
 
 @dataclass(frozen=True, slots=True)
+class JobLimits:
+    """How long schedulers and workers are awaited, and how often jobs are started."""
+
+    connect_seconds: float = 10.0  # in which the scheduler must answer
+    worker_seconds: float = 20.0  # in which there must be a worker
+    return_seconds: float = 90.0  # in which a scheduler that died, and a worker, must be back
+    retry_seconds: float = 0.5  # between attempts to reach a scheduler that died
+    resumes: int = 10  # of the jobs of one client after a scheduler died
+    gather_seconds: float = 0.02  # in which cancelled jobs are gathered
+    look_seconds: float = 0.05  # between two looks at the request to stop
+    starts: int = 3  # of a job whose process dies every time
+    served_jobs: int = 200  # of a process, which is then replaced: libraries leave things behind
+    # For which garbage is collected; at 700, it took a fifth of the time of tune.
+    young_objects: int = 50_000
+
+
+LIMITS = JobLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A pure function, ``module:name``, and its argument as canonical JSON text.
 

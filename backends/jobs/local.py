@@ -16,16 +16,9 @@ from weft.dsl.base.processes import cores
 
 from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
-from .job import Ending, Job, JobResult, of_error
+from .job import LIMITS, Ending, Job, JobResult, of_error
 
 CODE = "from weft.backends.jobs.child import main; main()"
-
-STARTS = 3
-"""Maximum number of starts of a job whose process dies every time."""
-
-
-SERVES = 200
-"""Jobs after which a process is replaced, so that leaks of libraries do not pile up."""
 
 
 def local(
@@ -94,12 +87,12 @@ class Worker(AnsweringProcess):
         self.served = 0
 
     def ready(self, stopped: Callable[[], bool] = never) -> bool:
-        """As :meth:`.AnsweringProcess.ready`; a new one after :data:`SERVES` jobs.
+        """As :meth:`.AnsweringProcess.ready`; a new one after ``served_jobs``.
 
         Raises:
             Lost: it does not start. WeftError: it has another fingerprint.
         """
-        if self.served >= SERVES:
+        if self.served >= LIMITS.served_jobs:
             self.kill()
         if self.pid is not None:
             return True
@@ -123,7 +116,7 @@ def attempt(handle: JobHandle, worker: Worker, closed: threading.Event) -> JobRe
     def stopped() -> bool:
         return handle.unwanted.is_set() or closed.is_set()
 
-    for _ in range(STARTS):
+    for _ in range(LIMITS.starts):
         try:
             if stopped() or not worker.ready(stopped):
                 return JobResult(Ending.CANCELLED, starts=starts)
@@ -149,7 +142,7 @@ def attempt(handle: JobHandle, worker: Worker, closed: threading.Event) -> JobRe
         except Exception as error:
             return of_error(error)
     fault = {
-        "message": f"its process died {STARTS} times: {how}",
+        "message": f"its process died {LIMITS.starts} times: {how}",
         "hint": "is there memory enough? fewer --jobs at a time take less",
     }
     return JobResult(Ending.LOST, fault=fault, starts=starts)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from weft.dsl.base import assignment
+from weft.synth.base import heaps
 from weft.synth.engines.greedy import check_kernel, lists_kernel
 from weft.synth.engines.greedy import kernels as greedy
 from weft.synth.engines.packing.hosts import kernels as hosts
@@ -28,6 +29,7 @@ MODULES: tuple[ModuleType, ...] = (
     queue_kernel,
     schedule_kernel,
     program_kernel,
+    heaps,
     trees,
     branchings,
     peers_kernel,

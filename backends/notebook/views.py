@@ -15,25 +15,21 @@ from ..report.html.page import fragment, share
 from ..report.html.schedule_page import Shown, schedule_head
 from ..report.html.sheet import Facts, head
 from ..report.html.text_page import machine_tiles
+from ..report.sizes import LIMITS
 from ..report.svg import SvgPart, drawing, machine_piece
 from .frames import point_row
-
-MOST_RANKS = 64
-"""Largest number of ranks of a machine that is drawn, and of a schedule with figures."""
-
-MOST_TRANSFERS = 20_000
 
 
 def topology(shown: Topology) -> str | None:
     """Return figures and a drawing."""
-    if shown.ranks > MOST_RANKS:
+    if shown.ranks > LIMITS.notebook_ranks:
         return None
     return fragment([head((), machine_tiles(shown))]) + _drawn(shown.name, machine_piece(shown))
 
 
 def schedule(s: Schedule) -> str | None:
     """Return time and bound at its size, and the use of the links."""
-    if s.topology.ranks > MOST_RANKS or not 0 < len(s) <= MOST_TRANSFERS:
+    if s.topology.ranks > LIMITS.notebook_ranks or not 0 < len(s) <= LIMITS.notebook_transfers:
         return None
     shown = Shown.of("", s)
     look = shown.look

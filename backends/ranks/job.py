@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,26 @@ from ..formats.p2p.data import Exam, type_named, units_of
 from ..formats.p2p.emit import function_of
 from ..formats.p2p.execute import loaded
 from ..formats.p2p.read import read_script
+
+
+@dataclass(frozen=True, slots=True)
+class RankLimits:
+    """How long ranks are awaited, and how their states are reported."""
+
+    report_seconds: float = 1.5  # for the other ranks to report once one has given up or is lost
+    terminate_seconds: float = 2.0  # for ranks, and for what started them, to end at SIGTERM
+    # For processes that were killed to be gone, and for ranks that left their result to close.
+    kill_seconds: float = 5.0
+    failed_seconds: float = 30.0  # that a rank that failed waits to be ended with the others
+    nap_seconds: float = 2e-3  # of a rank at most between two looks
+    named_ranks: int = 8  # in a message
+    state_bytes: int = 240  # of a line of state; one write replaces the line before
+    warm_up_turns: int = 1  # that are not timed; the first result is compared, and the last
+    shared_gpu_nccl: int = 23000  # first version of NCCL that puts several ranks on one GPU
+
+
+LIMITS = RankLimits()
+
 
 KIND = "recording"
 
@@ -136,17 +156,6 @@ def _time(fields: Fields, key: str, where: str) -> float:
     if not (math.isfinite(value) and value >= 0):
         raise BadFile(f"{key!r} is not a time", where=where)
     return value
-
-
-def recorded(
-    on: str, collective: str, rows: Sequence[tuple[int, str, Mapping[int, CallRecord]]]
-) -> Recording:
-    """Build a recording from the ranks' reports: (bytes, type, watches by rank) of each call."""
-    calls = (
-        Call(size, dtype, tuple(watches[rank] for rank in sorted(watches)))
-        for size, dtype, watches in rows
-    )
-    return Recording(on, collective, tuple(calls))
 
 
 Clock = Callable[[], float]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from weft.dsl.base.errors import CheckFailed
 
-from .job import RankJob, RankReport
-from .launcher import GRACE, RANK, named
+from .job import LIMITS, RankJob, RankReport
+from .launcher import RANK, named
 from .rank import World, attend, told
 
 _OF_MPI = (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",))
@@ -41,7 +41,7 @@ def as_one_rank(on: str, timeout: float, work: Callable[[World], int]) -> int:
         # Ranks that wait for this one report it, and are ended with it.
         sys.stderr.write(f"error: {named(world.rank, told(error))}\n")
         sys.stderr.flush()
-        time.sleep(GRACE)
+        time.sleep(LIMITS.report_seconds)
         world.abort()
         raise
     code = int(world.spread(code))

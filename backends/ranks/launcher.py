@@ -39,7 +39,7 @@ from weft.dsl.base.processes import (
     wait,
 )
 
-from .job import Case, RankJob, RankReport
+from .job import LIMITS, Case, RankJob, RankReport
 from .starters import mpiexec
 
 _PACKAGE = __package__
@@ -110,17 +110,6 @@ def on_devices(arguments: Sequence[str], ranks: int) -> Command:
     )
 
 
-GRACE = 1.5
-"""Seconds for the other ranks to report their waits, once one has given up or is lost."""
-
-TERMINATING = 2.0
-"""Seconds for ranks, and for their starter, to end when they get SIGTERM."""
-
-PARTING = 5.0
-"""Seconds for processes that were killed to be gone, and for ranks that have left their result to
-close their connections."""
-
-
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
     """Result of a job.
@@ -155,7 +144,7 @@ def run_job(job: RankJob, on: str) -> LaunchResult:
         watch = _ProgressMonitor(job, folder)
         with owning(folder):
             try:
-                with running([started], folder, grace=TERMINATING) as (process,):
+                with running([started], folder, grace=LIMITS.terminate_seconds) as (process,):
                     wait([process], math.inf, watch.over)
             finally:
                 _end_ranks(folder)
@@ -184,7 +173,7 @@ class _ProgressMonitor:
         reports = _reports(self._folder)
         failed = [r.failure for r in reports.values() if r.failure]
         if (failed or _exits(self._folder)) and self._give_up is None:
-            self._give_up = now + GRACE
+            self._give_up = now + LIMITS.report_seconds
         if self._give_up is not None and (now > self._give_up or len(reports) == job.ranks):
             return True
         states = list(self._folder.glob("state-*"))
@@ -194,7 +183,7 @@ class _ProgressMonitor:
         doing = [text for rank, text in _states(self._folder).items() if rank not in reports]
         waits = ("is in call", "is at the barrier")  # else it makes data, compares …
         working = len(states) < job.ranks or any(not text.startswith(waits) for text in doing)
-        most = max(STARTING, job.timeout) if working else job.timeout + GRACE
+        most = max(STARTING, job.timeout) if working else job.timeout + LIMITS.report_seconds
         self.silent = now - self._moved > most
         return self.silent
 
@@ -207,7 +196,7 @@ def _end_ranks(folder: Path) -> None:
             return str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
         return False
 
-    end = Deadline(PARTING)
+    end = Deadline(LIMITS.kill_seconds)
     pids = [int(path.read_text() or 0) for path in folder.glob("pid-*")]
     while (alive := [pid for pid in pids if pid and is_rank(pid)]) and not end.over():
         for pid in alive:
@@ -243,10 +232,6 @@ def _exits(folder: Path) -> dict[int, str]:
 
 
 # --- verdicts: results, or the ranks that failed and those that wait for them ---------------------
-
-
-MOST_TOLD = 8
-"""Ranks that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +323,9 @@ def _alike(ending: LaunchResult, raised: Mapping[int, str]) -> list[str]:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    shown = ", ".join([*map(str, ranks[:MOST_TOLD]), *["…"] * (len(ranks) > MOST_TOLD)])
+    shown = ", ".join(
+        [*map(str, ranks[: LIMITS.named_ranks]), *["…"] * (len(ranks) > LIMITS.named_ranks)]
+    )
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
 
 
@@ -362,8 +349,8 @@ def _idle(
 
 
 def _several(lines: list[str], noun: str = "ranks") -> list[str]:
-    more = len(lines) - MOST_TOLD
-    return [*lines[:MOST_TOLD], f"and {more} {noun} more"] if more > 0 else lines
+    more = len(lines) - LIMITS.named_ranks
+    return [*lines[: LIMITS.named_ranks], f"and {more} {noun} more"] if more > 0 else lines
 
 
 def _hint(ending: LaunchResult, causes: bool) -> str:
@@ -415,7 +402,7 @@ def run_program(
         closing: list[Deadline] = []
         with (
             owning(folder),
-            running([started], folder, grace=TERMINATING) as processes,
+            running([started], folder, grace=LIMITS.terminate_seconds) as processes,
             (folder / STDOUT).open(encoding="utf-8", errors="replace") as lines,
         ):
 
@@ -423,7 +410,7 @@ def run_program(
                 for line in lines.readlines():
                     tell(line.strip())
                 if not closing and (folder / FOUND).exists():
-                    closing.append(Deadline(PARTING))
+                    closing.append(Deadline(LIMITS.kill_seconds))
                 return bool(closing) and closing[0].over()
 
             wait(processes, limit, heard)

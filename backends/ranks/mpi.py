@@ -15,10 +15,8 @@ from typing import Any
 
 from weft.dsl.base.processes import end_with_owner
 
+from .job import LIMITS
 from .rank import ConnectedMember, World, serve, supervise
-
-REST = 2e-3
-"""Seconds that a rank sleeps at most between two looks."""
 
 
 def meet(comm: Any, timeout: float, late: str) -> None:
@@ -28,11 +26,13 @@ def meet(comm: Any, timeout: float, late: str) -> None:
     Raises:
         TimeoutError: after ``timeout`` seconds, with the text ``late``.
     """
-    for rest in (REST, 0.0):
+    for rest in (LIMITS.nap_seconds, 0.0):
         wait_until(comm.Ibarrier().Test, timeout, late, rest=rest)
 
 
-def wait_until(done: Callable[[], bool], timeout: float, late: str, *, rest: float = REST) -> None:
+def wait_until(
+    done: Callable[[], bool], timeout: float, late: str, *, rest: float = LIMITS.nap_seconds
+) -> None:
     """Wait until something is done; the longer it takes, the longer the naps, up to ``rest``
     seconds.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import Missing
 
-from .job import Case, EmittedFile, RankJob, RankReport
+from .job import LIMITS, Case, EmittedFile, RankJob, RankReport
 from .mpi import MpiWorld, meet
 from .rank import CaseBuffers, ConnectedMember, Loan, RankGroup, Trial, alike, attend_groups
 
@@ -32,9 +32,6 @@ SETTINGS = {
 }
 """The environment in which several ranks can share a GPU; a user's own settings stay."""
 
-MULTI_RANK = 23000
-"""The first version of NCCL that puts several ranks on one GPU."""
-
 
 def unusable(ranks: int) -> Missing | None:
     """Return the reason why that many ranks cannot run on this machine, or None."""
@@ -48,7 +45,7 @@ def unusable(ranks: int) -> Missing | None:
     if not nccl.available:
         return Missing("CuPy finds no NCCL", hint="pip install nvidia-nccl-cu12")
     gpus, version = cupy.cuda.runtime.getDeviceCount(), nccl.get_version()
-    if ranks > gpus and version < MULTI_RANK:
+    if ranks > gpus and version < LIMITS.shared_gpu_nccl:
         return Missing(
             f"{ranks} ranks on {gpus} GPUs need NCCL 2.30; this is {version}",
             hint="a newer NCCL, or LD_PRELOAD=…/libnccl.so.2 of one",

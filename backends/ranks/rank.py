@@ -24,7 +24,7 @@ from weft.dsl.base.processes import end_with_owner
 
 from ..formats.p2p.data import Exam
 from ..formats.p2p.execute import arguments, loaded, wrong_result
-from .job import Case, Done, EmittedFile, Failure, RankJob, RankReport, Watched
+from .job import LIMITS, Case, Done, EmittedFile, Failure, RankJob, RankReport, Watched
 
 Say = Callable[[str], None]
 """Callback that reports the current state of the rank."""
@@ -279,12 +279,6 @@ class _RankCase:
 AttendAll = Callable[[RankJob, Callable[[str], None]], list[tuple[Done | None, ...]]]
 """Function that does a job on all ranks, reporting the state of the first."""
 
-WIDTH = 240
-"""Bytes of a line of state; one write replaces the line before."""
-
-PATIENCE = 30.0
-"""Seconds in which a rank that failed waits to be ended with the others."""
-
 
 def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
     """Run a rank of the job in a folder; ends the process if the rank fails."""
@@ -322,7 +316,7 @@ def _reporting(folder: Path, number: int) -> Iterator[None]:
         failure = Failure(type(error).__name__, told(error), hint or "")
         _report(folder, RankReport(number, failure=failure))
         # Ranks that wait for this one report next; then the parent ends all ranks.
-        time.sleep(PATIENCE)
+        time.sleep(LIMITS.failed_seconds)
         os._exit(1)
 
 
@@ -338,7 +332,7 @@ def supervise(folder: Path, pids: dict[int, int]) -> None:
         part.write_text(str(code))
         part.rename(folder / f"exit-{pids.pop(pid)}")
     if bad:
-        time.sleep(PATIENCE)
+        time.sleep(LIMITS.failed_seconds)
         os._exit(1)
 
 
@@ -355,7 +349,7 @@ def _state(path: Path) -> Callable[[str], None]:
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
 
     def say(text: str) -> None:
-        os.pwrite(file, text.encode()[:WIDTH].ljust(WIDTH), 0)
+        os.pwrite(file, text.encode()[: LIMITS.state_bytes].ljust(LIMITS.state_bytes), 0)
 
     say("is connected")
     return say

@@ -159,7 +159,7 @@ def back_ends() -> tuple[BackEnd, ...]:
 def advice(topology: Topology, framework: str | None = None) -> list[Advice]:
     """Return the back ends for a machine, those that fit first, of these the best first.
 
-    ``framework``: one of :data:`~.frameworks.FRAMEWORKS`, whose back ends alone are returned;
+    ``framework``: one that users' programs are written in, whose back ends alone are returned;
     None: all.
     """
     found = [one for one in _judged(topology) if framework in (None, *one.back_end.frameworks)]

@@ -18,29 +18,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import NodeKind, Topology
 
-NODE = 13.0
-"""Radius of a GPU."""
-
-ARROW = 3.0
-"""Room for the head of an arrow between the end of a link and its node."""
-
-SPACING = 46.0
-"""Distance between neighbours on a circle or grid."""
-
-SHORTEST = 62.0
-"""Radius of a circle of few GPUs."""
-
-GAP = 40.0
-"""Distance between frames."""
-
-APART = 10.0
-"""Smallest distance between the boxes of a line."""
-
-WIDE = 1.7
-"""Width of rows of hosts by their height, about that of screens."""
-
-MOST_ROUND = 24
-"""Largest number of GPUs that stand in a circle."""
+from .sizes import LIMITS, PIXELS
 
 Spot = tuple[float, float]
 
@@ -82,13 +60,13 @@ def layout(topology: Topology) -> MapLayout:
     within = set().union(*groups.values())
     fabric = [i for i in range(len(topology.nodes)) if i not in within]
     inner = {host: _inside(topology, nodes) for host, nodes in groups.items()}
-    wide = max((_reach(topology, x, 0) for x in inner.values()), default=SHORTEST)
-    high = max((_reach(topology, x, 1) for x in inner.values()), default=SHORTEST)
+    wide = max((_reach(topology, x, 0) for x in inner.values()), default=PIXELS.circle_radius)
+    high = max((_reach(topology, x, 1) for x in inner.values()), default=PIXELS.circle_radius)
     wide, high = 2 * wide + 20, 2 * high + (56 if len(inner) > 1 else 20)
-    rows = _balanced(len(inner), wide + GAP, high + GAP)
-    across = max(rows) * (wide + GAP) - GAP
+    rows = _balanced(len(inner), wide + PIXELS.frame_gap, high + PIXELS.frame_gap)
+    across = max(rows) * (wide + PIXELS.frame_gap) - PIXELS.frame_gap
     lines = _lines(topology, fabric, across)
-    band = (GAP + 40.0 * len(lines)) if lines else 0.0
+    band = (PIXELS.frame_gap + 40.0 * len(lines)) if lines else 0.0
     across = max([across, *(_length(topology, line) for line in lines)])
     # Nodes that join the frames stand in rows of their own, in the middle.
     split = len(rows) // 2
@@ -96,21 +74,21 @@ def layout(topology: Topology) -> MapLayout:
     frames: list[HostFrame] = []
     placed = iter(inner.items())
     for row, count in enumerate(rows):
-        y = 16 + high / 2 + row * (high + GAP) + (band if row >= split else 0)
-        first = 16 + across / 2 - (count - 1) / 2 * (wide + GAP)
+        y = 16 + high / 2 + row * (high + PIXELS.frame_gap) + (band if row >= split else 0)
+        first = 16 + across / 2 - (count - 1) / 2 * (wide + PIXELS.frame_gap)
         for column in range(count):
             host, at = next(placed)
-            x = first + column * (wide + GAP)
+            x = first + column * (wide + PIXELS.frame_gap)
             if len(inner) > 1:
                 frames.append(HostFrame(f"host {host}", x - wide / 2, y - high / 2, wide, high))
             low = 18 if len(inner) > 1 else 0  # below the name of the host
             spots.update({i: (x + dx, y + dy + low / 2) for i, (dx, dy) in at.items()})
-    top = 16 + split * (high + GAP)
+    top = 16 + split * (high + PIXELS.frame_gap)
     for at_line, line in enumerate(lines):
         wanted = [(k + 0.5) * across / len(line) + 16 for k in range(len(line))]
         for i, x in zip(line, _apart(topology, line, wanted), strict=True):
             spots[i] = (x, top + 20 + 40 * at_line)
-    height = 32 + len(rows) * (high + GAP) - GAP + band
+    height = 32 + len(rows) * (high + PIXELS.frame_gap) - PIXELS.frame_gap + band
     every = tuple(spots[i] for i in range(len(topology.nodes)))
     return MapLayout(every, tuple(frames), 32 + across, height)
 
@@ -118,7 +96,11 @@ def layout(topology: Topology) -> MapLayout:
 def half_width(topology: Topology, i: int) -> float:
     """Return half the width of a node as it is drawn: GPUs are circles, others boxes of a name."""
     node = topology.nodes[i]
-    return NODE if node.stores else max(NODE, 3.4 * len(node_label(topology, i)) + 5)
+    return (
+        PIXELS.node_radius
+        if node.stores
+        else max(PIXELS.node_radius, 3.4 * len(node_label(topology, i)) + 5)
+    )
 
 
 def node_label(topology: Topology, i: int) -> str:
@@ -133,10 +115,12 @@ def node_label(topology: Topology, i: int) -> str:
 
 def _grid_map(sides: GpuGrid, gpus: int) -> MapLayout:
     """Return the layout of a grid: large ones closer, so that numbers stay legible."""
-    spacing = 1.5 * SPACING if gpus <= 64 else 1.15 * SPACING if gpus <= 200 else 40.0
-    spacing = spacing if len(sides.sides) == 2 else 0.75 * SPACING
+    spacing = 1.5 * PIXELS.spacing if gpus <= 64 else 1.15 * PIXELS.spacing if gpus <= 200 else 40.0
+    spacing = spacing if len(sides.sides) == 2 else 0.75 * PIXELS.spacing
     places = sides.places(spacing)
-    far = [max(spot[axis] for spot in places) + NODE + spacing / 2 + 8 for axis in (0, 1)]
+    far = [
+        max(spot[axis] for spot in places) + PIXELS.node_radius + spacing / 2 + 8 for axis in (0, 1)
+    ]
     spots = tuple((x + far[0], y + far[1]) for x, y in places)
     return MapLayout(spots, (), 2 * far[0], 2 * far[1], True, sides.wraps, 0.4 * spacing)
 
@@ -152,7 +136,7 @@ def _lines(topology: Topology, nodes: list[int], across: float) -> list[list[int
 
 
 def _length(topology: Topology, line: list[int]) -> float:
-    return sum(2 * half_width(topology, i) + APART for i in line)
+    return sum(2 * half_width(topology, i) + PIXELS.box_gap for i in line)
 
 
 def _apart(topology: Topology, line: list[int], wanted: list[float]) -> list[float]:
@@ -162,9 +146,9 @@ def _apart(topology: Topology, line: list[int], wanted: list[float]) -> list[flo
     """
     before, ends = 0.0, []
     for i in line:
-        before += half_width(topology, i) + APART / 2
+        before += half_width(topology, i) + PIXELS.box_gap / 2
         ends.append(before)
-        before += half_width(topology, i) + APART / 2
+        before += half_width(topology, i) + PIXELS.box_gap / 2
     pools: list[tuple[float, int]] = []
     for x, at in zip(wanted, ends, strict=True):
         mean, size = x - at, 1
@@ -181,7 +165,7 @@ def _balanced(count: int, width: float, height: float) -> list[int]:
     are."""
 
     def shape(rows: int) -> float:
-        return abs(math.log(math.ceil(count / rows) * width / (rows * height) / WIDE))
+        return abs(math.log(math.ceil(count / rows) * width / (rows * height) / LIMITS.host_ratio))
 
     rows = min(range(1, count + 1), key=shape)
     return [count // rows + (k < count % rows) for k in range(rows)]
@@ -208,7 +192,10 @@ def link_paths(topology: Topology, found: MapLayout, links: Iterable[int]) -> di
         bend = 5 + 7 * twins[link.src, link.dst] + far * length
         twins[link.src, link.dst] += 1
         middle = (a[0] + b[0]) / 2 - dy / length * bend, (a[1] + b[1]) / 2 + dx / length * bend
-        start, end = _towards(a, middle, NODE), _towards(b, middle, NODE + ARROW)
+        start, end = (
+            _towards(a, middle, PIXELS.node_radius),
+            _towards(b, middle, PIXELS.node_radius + PIXELS.arrow),
+        )
         paths[number] = f"M{_pair(start)}Q{_pair(middle)} {_pair(end)}"
     return paths
 
@@ -224,8 +211,8 @@ def _round_path(a: Spot, b: Spot, lane: float) -> str:
 
     start, end = aside(a, 0), aside(b, 0)
     out, back = aside(a, lane), aside(b, -lane)
-    first = _towards(a, start, min(NODE, lane - 1))
-    last = _towards(b, end, min(NODE + ARROW, lane - 1))
+    first = _towards(a, start, min(PIXELS.node_radius, lane - 1))
+    last = _towards(b, end, min(PIXELS.node_radius + PIXELS.arrow, lane - 1))
     corner = f"M{_pair(first)}Q{_pair(start)} {_pair(out)}"
     return f"{corner}L{_pair(back)}Q{_pair(end)} {_pair(last)}"
 
@@ -277,10 +264,10 @@ def _inside(topology: Topology, nodes: list[int]) -> dict[int, Spot]:
     most = max((_length(topology, line) for line in _lines(topology, inner, 0)), default=0.0)
     held = set(gpus)
     linked = any(x.src in held and x.dst in held for x in topology.links)
-    if linked and len(gpus) <= MOST_ROUND:
+    if linked and len(gpus) <= LIMITS.circle_gpus:
         count = len(_lines(topology, inner, 0))
-        needed = math.hypot(most / 2, 20.0 * count) + 2 * NODE if inner else 0.0
-        radius = max(SHORTEST, len(gpus) * SPACING / (2 * math.pi), needed)
+        needed = math.hypot(most / 2, 20.0 * count) + 2 * PIXELS.node_radius if inner else 0.0
+        radius = max(PIXELS.circle_radius, len(gpus) * PIXELS.spacing / (2 * math.pi), needed)
         angles = [2 * math.pi * (k + 0.5) / len(gpus) - math.pi / 2 for k in range(len(gpus))]
         spots = {
             i: (radius * math.cos(a), radius * math.sin(a))
@@ -296,17 +283,17 @@ def _inside(topology: Topology, nodes: list[int]) -> dict[int, Spot]:
 def _in_rows(topology: Topology, gpus: list[int], inner: list[int]) -> dict[int, Spot]:
     """Return positions in balanced rows, switches in lines between the upper and the lower half."""
     spots: dict[int, Spot] = {}
-    rows = _balanced(len(gpus), SPACING, SPACING) if gpus else []
-    lines = _lines(topology, inner, max(rows, default=1) * SPACING)
+    rows = _balanced(len(gpus), PIXELS.spacing, PIXELS.spacing) if gpus else []
+    lines = _lines(topology, inner, max(rows, default=1) * PIXELS.spacing)
     split = len(rows) // 2
     band = 40.0 * len(lines)
     numbers = iter(gpus)
     for row, count in enumerate(rows):
-        y = row * SPACING + (band if row >= split else 0.0)
+        y = row * PIXELS.spacing + (band if row >= split else 0.0)
         for column in range(count):
-            spots[next(numbers)] = ((column - (count - 1) / 2) * SPACING, y)
-    _stack(topology, lines, spots, (split - 1) * SPACING + (SPACING + 40.0) / 2)
-    middle = ((len(rows) - 1) * SPACING + band) / 2
+            spots[next(numbers)] = ((column - (count - 1) / 2) * PIXELS.spacing, y)
+    _stack(topology, lines, spots, (split - 1) * PIXELS.spacing + (PIXELS.spacing + 40.0) / 2)
+    middle = ((len(rows) - 1) * PIXELS.spacing + band) / 2
     return {i: (x, y - middle) for i, (x, y) in spots.items()}
 
 
@@ -367,10 +354,10 @@ def _reach(topology: Topology, placed: dict[int, Spot], axis: int) -> float:
     """Return how far nodes reach from the middle of their host, across or down."""
     return max(
         (
-            abs(spot[axis]) + (NODE if axis else half_width(topology, i))
+            abs(spot[axis]) + (PIXELS.node_radius if axis else half_width(topology, i))
             for i, spot in placed.items()
         ),
-        default=SHORTEST,
+        default=PIXELS.circle_radius,
     )
 
 
@@ -378,12 +365,6 @@ def _reach(topology: Topology, placed: dict[int, Spot], axis: int) -> float:
 #
 # A name says nothing about a file or a machine with dead cables, so the sides are found by the
 # links: every link joins neighbours of the grid, or the two ends of a row (a wrap).
-
-MOST_GPUS = 4096
-"""Largest number of GPUs whose sides are looked for."""
-
-CABLES_LEFT = 0.6
-"""Smallest share of a grid's cables that a machine has to have: some may be dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +402,7 @@ class GpuGrid:
 def grid_of(topology: Topology) -> GpuGrid | None:
     """Return the sides of a machine that is a grid or torus of two or three; None of any other."""
     gpus = topology.ranks
-    if gpus != len(topology.nodes) or not 4 <= gpus <= MOST_GPUS or not topology.links:
+    if gpus != len(topology.nodes) or not 4 <= gpus <= LIMITS.grid_gpus or not topology.links:
         return None
     ends = topology.link_ends()
     for sides in _shapes(gpus):
@@ -454,4 +435,4 @@ def _wraps(ends: Ints, sides: tuple[int, ...]) -> frozenset[int] | None:
     cables = sum(size - size // side for side in sides)
     wraps = frozenset(np.flatnonzero((round_ & ~near).any(axis=1)).tolist())
     around = {tuple(sorted(ends[i].tolist())) for i in wraps}
-    return wraps if len(joined - around) >= CABLES_LEFT * cables else None
+    return wraps if len(joined - around) >= LIMITS.cable_share * cables else None

@@ -12,11 +12,9 @@ from weft.dsl.nouns.workload_plan import PlanPiece, WorkloadPlan
 from weft.synth.ordering.plan import graph_of
 from weft.synth.ordering.tasks import GPU, TaskGraph
 
+from .sizes import LIMITS
 from .svg import OKABE_ITO, GanttRow, SvgPart, gantt_piece
 from .trace import TraceFile, lanes
-
-MOST_ROWS = 64
-"""Most rows of a chart: of computations, and of communications."""
 
 EXPOSED = "exposed"
 """Name of the row of times at which something is sent and nothing computes."""
@@ -94,7 +92,7 @@ def plan_chart(plan: WorkloadPlan) -> SvgPart:
     shown = [
         row
         for computes in (True, False)
-        for row in [one for one in rows if one.computes is computes][:MOST_ROWS]
+        for row in [one for one in rows if one.computes is computes][: LIMITS.gantt_rows]
     ]
     drawn = [GanttRow(row.name, _bars(plan, row, colours)) for row in shown]
     if any(row.computes for row in rows):
@@ -151,7 +149,7 @@ def _add_use(trace: TraceFile, plan: WorkloadPlan, graph: TaskGraph) -> None:
     if not shared:
         return
     process = trace.process("use of resources")
-    for number in shared[:MOST_ROWS]:
+    for number in shared[: LIMITS.gantt_rows]:
         times, changes = [], []
         for one in plan.pieces:
             task = graph.tasks[one.operation]

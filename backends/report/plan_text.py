@@ -13,17 +13,12 @@ from weft.synth.fabric.occupancy import resource_name
 from weft.synth.ordering.plan import SHARED, graph_of
 
 from .report import shown
+from .sizes import TEXT
 
 if TYPE_CHECKING:
     from weft.synth.joint.times import CollectiveTimes
     from weft.synth.ordering.jobs import SharedJobs
     from weft.synth.planning.joint_plan import AloneBound, JointPlan
-
-MOST_NAMES = 6
-"""Operations of a path that are named; of longer ones the middle is left out."""
-
-MOST_ORDER = 40
-"""Classes, and operations of the order, that are named in a text."""
 
 FAIR = "several communicators, all slowed alike"
 QUEUE = "one at a time on each rank, in the order of readiness"
@@ -50,9 +45,9 @@ def plan_text(plan: WorkloadPlan) -> str:
     )
     classes = class_times(plan)
     columns = ("class:name", "operations:operations", "alone µs:alone_us", "ends µs:end_us")
-    parts = [head, shown(classes[:MOST_ORDER], *columns) if classes else ""]
-    if len(classes) > MOST_ORDER:
-        parts.append(f"… and {len(classes) - MOST_ORDER} more classes")
+    parts = [head, shown(classes[: TEXT.order_names], *columns) if classes else ""]
+    if len(classes) > TEXT.order_names:
+        parts.append(f"… and {len(classes) - TEXT.order_names} more classes")
     parts.append(_order_text(plan))
     parts += [f"note: {remark}" for remark in plan.remarks]
     return "\n\n".join(part for part in parts if part)
@@ -65,8 +60,8 @@ def _order_text(plan: WorkloadPlan) -> str:
     sending = in_runs([x for x in plan.order if x in communicates])
     if not sending:
         return "nothing is sent"
-    more = f" and {len(sending) - MOST_ORDER} more" if len(sending) > MOST_ORDER else ""
-    return f"first goes first: {', '.join(sending[:MOST_ORDER])}{more}"
+    more = f" and {len(sending) - TEXT.order_names} more" if len(sending) > TEXT.order_names else ""
+    return f"first goes first: {', '.join(sending[: TEXT.order_names])}{more}"
 
 
 def in_runs(names: Sequence[str]) -> list[str]:
@@ -113,8 +108,8 @@ def certificate_text(steps: Sequence[PlanProofStep]) -> str:
         more = f", with {count(len(steps) - 1, 'step')} before it in the certificate"
     if last.path:
         path = list(last.path)
-        if len(path) > MOST_NAMES:
-            path = [*path[: MOST_NAMES // 2], "…", *path[-MOST_NAMES // 2 :]]
+        if len(path) > TEXT.path_names:
+            path = [*path[: TEXT.path_names // 2], "…", *path[-TEXT.path_names // 2 :]]
         return f"critical path of {count(len(last.path), 'operation')}: {' → '.join(path)}{more}"
     load = last.us - last.head - last.tail
     operations = count(len(last.tasks), "operation")

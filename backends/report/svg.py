@@ -23,7 +23,8 @@ from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
 
-from .layout import NODE, MapLayout, half_width, layout, link_paths, node_label
+from .layout import MapLayout, half_width, layout, link_paths, node_label
+from .sizes import LIMITS, PIXELS
 from .trace_runs import move_name
 
 # Colour scale of use in all drawings: pale grey to dark blue. Its steps differ in lightness, so
@@ -46,17 +47,6 @@ def share_words(share: float) -> str:
     """Return ``87%``; a share of nearly 1 is never rounded to 100%."""
     nearly = 0 < 1 - share < 0.005
     return f"{share:.1%}" if nearly or 0 < share < 0.01 else f"{share:.0%}"
-
-
-LISTED = 24
-"""Largest number of shared resources that are listed; of more, the busiest."""
-
-LABELS = 110.0
-WIDTH = 760.0
-ROW = 14.0
-"""A chart: room for the names of rows, width of the time axis, height of a row."""
-
-MOST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +145,7 @@ def _node(topology: Topology, i: int, x: float, y: float) -> str:
     node = topology.nodes[i]
     look = 'fill="white" stroke="#333"'
     if node.kind is NodeKind.GPU:
-        shape = f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(NODE)}" {look}/>'
+        shape = f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(PIXELS.node_radius)}" {look}/>'
     else:
         half = half_width(topology, i)
         shape = (
@@ -173,7 +163,7 @@ def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
     if use is not None:
         order.sort(key=lambda at: -float(use[links + at]))
     lines = []
-    for row, at in enumerate(order[:LISTED]):
+    for row, at in enumerate(order[: LIMITS.listed_resources]):
         resource, y = topology.resources[at], 14.0 + 16 * row
         words = f"{resource.name}: {float(resource.bandwidth):.4g} GB/s shared"
         if use is not None:
@@ -184,9 +174,9 @@ def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
             )
             words += f", in use {share_words(share)}"
         lines.append(_text(x, y, words, anchor="start"))
-    if len(order) > LISTED:
-        more = f"… and {len(order) - LISTED} more"
-        lines.append(_text(x, 14.0 + 16 * LISTED, more, anchor="start"))
+    if len(order) > LIMITS.listed_resources:
+        more = f"… and {len(order) - LIMITS.listed_resources} more"
+        lines.append(_text(x, 14.0 + 16 * LIMITS.listed_resources, more, anchor="start"))
     return lines
 
 
@@ -195,27 +185,27 @@ def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
 
 def gantt_piece(rows: Sequence[GanttRow], time_us: float, more: str = "") -> SvgPart:
     """Return a chart with a row for each worker and its activities; ``more``: note on omissions."""
-    scale = WIDTH / time_us if time_us else 0.0
-    height = ROW * len(rows)
+    scale = PIXELS.time_axis / time_us if time_us else 0.0
+    height = PIXELS.row * len(rows)
     lines = []
     for tick in _ticks(time_us):
-        x = LABELS + tick * scale
+        x = PIXELS.labels + tick * scale
         lines.append(f'<path d="M{_n(x)} 0V{_n(height)}" stroke="#ddd"/>')
         lines.append(_text(x, height + 12, f"{tick:,.6g}"))
-    lines.append(_text(LABELS + WIDTH + 4, height + 12, "µs", anchor="start"))
+    lines.append(_text(PIXELS.labels + PIXELS.time_axis + 4, height + 12, "µs", anchor="start"))
     for at, row in enumerate(rows):
-        y = at * ROW
-        lines.append(_text(LABELS - 6, y + 10, row.name, anchor="end", size=8))
+        y = at * PIXELS.row
+        lines.append(_text(PIXELS.labels - 6, y + 10, row.name, anchor="end", size=8))
         for start, end, colour, words in row.bars:
             wide = max(0.2, (end - start) * scale)
             title = f"<title>{escape(words)}</title>" if words else ""
             lines.append(
-                f'<rect x="{_n(LABELS + start * scale)}" y="{_n(y + 2)}" width="{_n(wide)}" '
-                f'height="{_n(ROW - 4)}" fill="{colour}">{title}</rect>'
+                f'<rect x="{_n(PIXELS.labels + start * scale)}" y="{_n(y + 2)}" width="{_n(wide)}" '
+                f'height="{_n(PIXELS.row - 4)}" fill="{colour}">{title}</rect>'
             )
     if more:
-        lines.append(_text(LABELS, height + 26, more, anchor="start"))
-    return SvgPart(tuple(lines), LABELS + WIDTH + 30, height + 34)
+        lines.append(_text(PIXELS.labels, height + 26, more, anchor="start"))
+    return SvgPart(tuple(lines), PIXELS.labels + PIXELS.time_axis + 30, height + 34)
 
 
 def _ticks(time_us: float) -> list[float]:
@@ -230,7 +220,7 @@ def joined(
     bars: Sequence[tuple[float, float, str, str]], time_us: float
 ) -> list[tuple[float, float, str, str]]:
     """Return bars with those nearer than half a pixel merged: without words, and grey."""
-    least = time_us / WIDTH / 2
+    least = time_us / PIXELS.time_axis / 2
     found: list[tuple[float, float, str, str]] = []
     for start, end, *_ in sorted(bars):
         if found and start - found[-1][1] < least:
@@ -251,9 +241,6 @@ def _n(value: float) -> str:
     short = f"{np.round(value, 2):.2f}".rstrip("0").rstrip(".")
     return "0" if short == "-0" else short
 
-
-MOST_MARKS = 5_000
-"""Largest number of bars in a chart; beyond, those that touch are drawn as one."""
 
 COLOURS = {
     Activity.SENDING: OKABE_ITO[0],
@@ -276,7 +263,7 @@ def schedule_chart(run: Timeline) -> SvgPart:
     np.add.at(busy, run.held_row, hold)
     used = [int(row) for row in np.argsort(-busy, kind="stable") if busy[row] > 0]
     rows = []
-    for row in sorted(used[:MOST_ROWS]):
+    for row in sorted(used[: LIMITS.gantt_rows]):
         bars = []
         for at in np.flatnonzero(run.held_row == row).tolist():
             passage = int(owner[at])
@@ -284,26 +271,22 @@ def schedule_chart(run: Timeline) -> SvgPart:
             colour = OKABE_ITO[int(moves.step[i]) % len(OKABE_ITO)]
             words = f"{move_name(s.topology, moves, i)}, step {moves.step[i] + 1}"
             bars.append((float(run.start_us[passage]), float(run.held_until_us[at]), colour, words))
-        if len(owner) > MOST_MARKS:
+        if len(owner) > LIMITS.gantt_bars:
             bars = joined(bars, run.time_us)
-        rows.append(GanttRow(_short(resource_name(s.topology, row)), bars))
+        name = resource_name(s.topology, row)
+        inside = name.partition("(")[2].rstrip(")")  # of ``link 3 (gpu0 -> gpu1)``
+        rows.append(GanttRow(inside or name.removeprefix("resource "), bars))
     hidden = len(used) - len(rows)
     more = f"… and {count(hidden, 'row')} less busy" if hidden > 0 else ""
     return gantt_piece(rows, run.time_us, more)
 
 
-def _short(name: str) -> str:
-    """Return ``link 3 (gpu0 -> gpu1)`` as ``gpu0 -> gpu1``."""
-    inside = name.partition("(")[2].rstrip(")")
-    return inside or name.removeprefix("resource ")
-
-
 def program_chart(run: ProgramTimeline) -> SvgPart:
     """Return the chart of thread blocks, with their activities and waits."""
     blocks = distinct_values(run.block).tolist()
-    large = len(run.phase) > MOST_MARKS
+    large = len(run.phase) > LIMITS.gantt_bars
     rows = []
-    for block in blocks[:MOST_ROWS]:
+    for block in blocks[: LIMITS.gantt_rows]:
         bars = []
         for at in np.flatnonzero(run.block[run.phase_of] == block).tolist():
             activity = Activity(run.phase[at])

@@ -26,11 +26,8 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Link, Topology
 from weft.synth.fabric.occupancy import links_used
 
-MATRIX_RANKS = 32
-"""Largest number of ranks shown as a matrix; a larger machine is shown by its kinds of links."""
+from .sizes import TEXT
 
-GANTT_RANKS = 16
-LONGEST_LIST = 40
 SHADES = " ▁▂▃▄▅▆▇█"
 
 
@@ -61,7 +58,7 @@ def topology_text(topology: Topology) -> str:
     if nics := [nic for nic in nics_of(plain) if nic.own]:
         names = [(nic.name, ", ".join(nic.names[1:]), _ends_of(plain, nic)) for nic in nics]
         parts.append(cut_table("", table(("NIC", "also named", "serves"), names)))
-    if topology.ranks <= MATRIX_RANKS:
+    if topology.ranks <= TEXT.matrix_ranks:
         parts.append(_matrix(topology))
     if topology.notes:
         parts.append("notes:\n" + "\n".join(f"  {note}" for note in topology.notes))
@@ -75,7 +72,7 @@ def _able(topology: Topology) -> str | None:
         if node.capabilities:
             able.setdefault("+".join(node.capabilities), []).append(node.name)
     shown = [
-        f"{words}: {', '.join(names[:LONGEST_LIST])}{', …' * (len(names) > LONGEST_LIST)}"
+        f"{words}: {', '.join(names[: TEXT.listed])}{', …' * (len(names) > TEXT.listed)}"
         for words, names in able.items()
     ]
     return "; ".join(shown) or None
@@ -94,8 +91,8 @@ def _islands(topology: Topology) -> str | None:
     groups = islands(topology)
     if len(groups) == 1:
         return None
-    shown = " | ".join(runs(group) for group in groups[:LONGEST_LIST])
-    more = " | …" if len(groups) > LONGEST_LIST else ""
+    shown = " | ".join(runs(group) for group in groups[: TEXT.listed])
+    more = " | …" if len(groups) > TEXT.listed else ""
     return f"{len(groups)}: {shown}{more} (no way there and back between them)"
 
 
@@ -216,7 +213,7 @@ def schedule_text(schedule: Schedule) -> str:
     parts = [head, _steps(s, load), _links(s, load)]
     if len(s.casts):
         parts.append(_casts(s))
-    if s.topology.ranks <= GANTT_RANKS and s.steps:
+    if s.topology.ranks <= TEXT.gantt_ranks and s.steps:
         parts.append(_gantt(s, load))
     return "\n\n".join(parts)
 
@@ -358,7 +355,7 @@ def _short(value: Fraction) -> str:
 def cut_table(title: str, text: str) -> str:
     """Return a titled table without the rows beyond the longest list, and the number of these."""
     lines = text.split("\n")
-    hidden = len(lines) - 1 - LONGEST_LIST
+    hidden = len(lines) - 1 - TEXT.listed
     if hidden > 0:
-        lines = [*lines[: LONGEST_LIST + 1], f"… and {hidden} more"]
+        lines = [*lines[: TEXT.listed + 1], f"… and {hidden} more"]
     return "\n".join(([f"{title}:"] if title else []) + lines)

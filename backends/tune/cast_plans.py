@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 from weft.dsl.base.errors import UserError
@@ -26,15 +25,17 @@ from weft.synth.bounds.switch_gain import switch_gain
 from weft.synth.time.calibrated import CAST_NUMBERS, model_number, named_model
 from weft.synth.time.cast_phases import Passage, phase_tables
 from weft.synth.time.program_tables import reached_bandwidth
+from weft.synth.time.reached import with_rows
 from weft.synth.time.routes import routes_of
 from weft.synth.time.runtime_model import SLOWNESS, RuntimeModel
 from weft.synth.time.schedule_tables import QueueTables
 
 from ..formats.mscclpp.casts.acts import Act, ActKind, acts_of
 from ..formats.mscclpp.casts.clocks import ActPhase, SentSignal, ordered
-from ..formats.mscclpp.casts.emit import CASTING_BLOCKS, cast_plan
-from ..formats.mscclpp.casts.fit import DTYPES, LEAST_SM, Hardware, refuse_hardware
-from ..formats.mscclpp.lower.emit import ALIGNMENT, largest_message
+from ..formats.mscclpp.casts.emit import cast_plan
+from ..formats.mscclpp.casts.fit import DTYPES, Hardware, refuse_hardware
+from ..formats.mscclpp.lower.emit import largest_message
+from ..formats.mscclpp.plan.model import FACTS
 from .options import TuneOptions
 from .variants import Variant
 
@@ -75,7 +76,7 @@ def cast_timer(schedule: Schedule, model: tuple[str, str], lanes: int) -> CastTi
         return None
     chunks = schedule.collective.in_grains().message_chunks * lanes
     _, most = largest_message(chunks, plan.gpus, packets=False)
-    return CastTimer(clock, ALIGNMENT * chunks, most)
+    return CastTimer(clock, FACTS.vector_bytes * chunks, most)
 
 
 def unsaid(schedules: Iterable[Schedule]) -> str | None:
@@ -214,12 +215,12 @@ class _PhaseMaker:
         share = Fraction(found["nvls"] or 1).limit_denominator(1000)
         return _PhaseMaker(
             topology,
-            _reached(topology, model),
+            with_rows(topology, reached_bandwidth(topology, model, (Protocol.SIMPLE,))),
             model,
             share,
             found["cast"],
             found["signal"],
-            found["casting"] or CASTING_BLOCKS,
+            found["casting"] or FACTS.switch_blocks,
             schedule.collective.in_grains().message_chunks,
         )
 
@@ -281,17 +282,6 @@ class _PhaseMaker:
         return float(more.get(slowest, 0)) if slowest else 0.0
 
 
-def _reached(topology: Topology, model: RuntimeModel) -> Topology:
-    """Return the machine with the bandwidths that programs reach."""
-    rows = reached_bandwidth(topology, model, (Protocol.SIMPLE,))
-    links = [replace(x, bandwidth=b) for x, b in zip(topology.links, rows, strict=False)]
-    shared = [
-        replace(x, bandwidth=b)
-        for x, b in zip(topology.resources, rows[len(topology.links) :], strict=True)
-    ]
-    return replace(topology, links=tuple(links), resources=tuple(shared))
-
-
 # Choice of tune: schedules in which switches sum and copy take part, or a remark says why not.
 #
 # Only MSCCL++ plans express them, and only GPUs from sm_90 on execute them.
@@ -345,10 +335,10 @@ def limits_told(plans: Mapping[str, tuple[Schedule, int]]) -> Iterator[str]:
     if not some:
         return
     chunks = {s.collective.in_grains().message_chunks * lanes for s, lanes in some.values()}
-    multiples = " and ".join(str(ALIGNMENT * n) for n in sorted(chunks))
+    multiples = " and ".join(str(FACTS.vector_bytes * n) for n in sorted(chunks))
     groups = {len({*one.sources, *one.destinations}) for s, _ in some.values() for one in s.casts}
     yield (
-        f"{', '.join(some)}: {IN_SWITCHES}, on sm_{LEAST_SM} or later only; "
+        f"{', '.join(some)}: {IN_SWITCHES}, on sm_{FACTS.switch_sm} or later only; "
         f"{', '.join(DTYPES)}; messages of a multiple of {multiples} bytes, in buffers that can be "
         f"multicast, at one offset on all {_listed(sorted(groups))} GPUs of a group"
     )

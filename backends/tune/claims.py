@@ -27,7 +27,7 @@ from weft.synth.time.schedule_time import simulate
 from ..check.checks import Check
 from .artefacts import Wanted
 from .choose import EVEN
-from .compared import plan_starts, runtime_times
+from .compared import least_times, plan_starts, runtime_times
 from .folder import XML, XmlFiles
 from .library_model import library_choice, library_model, library_runtime
 from .options import TuneOptions
@@ -87,6 +87,16 @@ class Claims:
                 yield (f"{_us(said)} µs at {format_binary(size)}, where {_us(least)} are proved")
             if self.simulated and SLACK * us < said:
                 yield (f"{_us(us)} µs at {format_binary(size)} would be quicker than its bound")
+
+        found = least_times(self.library.topology, one.collective, one.grid, self._options())
+        if one.runtime_bound_us and not found:
+            yield "the least time of any program is not known, and the manifest has it"
+        for size, said, us in zip(one.grid, one.runtime_bound_us, found, strict=False):
+            if not _alike(said, us):
+                yield (
+                    f"any program takes {_us(us)} µs at {format_binary(size)}, in the manifest "
+                    f"{_us(said)}"
+                )
 
     # --- plans ------------------------------------------------------------------------------------
 
@@ -165,10 +175,13 @@ class Claims:
                 )
 
     def _options(self) -> TuneOptions:
-        runtime = library_runtime(self.library)
+        runtime, wanted = library_runtime(self.library), Wanted()
+        formats = {a.format for plan in self.one.plans for a in plan.artefacts}
+        wanted = replace(wanted, formats=tuple(formats) or wanted.formats)
         return TuneOptions(
             SizeRange(self.library.low, self.library.high),
-            Wanted() if runtime is None else replace(Wanted(), runtime=runtime),
+            wanted if runtime is None else replace(wanted, runtime=runtime),
+            protocols=tuple(self.library.timing.get("protocols", ())),
             model=library_choice(self.library).name,
         )
 

@@ -9,11 +9,14 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.library import RuntimeTimes
 from weft.dsl.nouns.library_fields import Times
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import MSCCLPP
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.calibrated import CALIBRATED, NCCL, calibrated_model
+from weft.synth.bounds import BOUND_EFFORT, runtime_bound
+from weft.synth.time.calibrated import CALIBRATED, NCCL, ModelChoice, calibrated_model
 
 from ..deploy.settings import is_amd
 from .baselines import VERSIONS, Baseline, BaselineTime, SwitchSums, best_of, nccl_baselines
+from .cast_plans import asked_of
 from .options import TuneOptions
 
 RCCL = "rccl"
@@ -76,6 +79,29 @@ def plan_starts(
         return ()
     model = calibrated_model(topology, options.wanted.runtime)
     return tuple(float(model.protocol(one).start_us) for one in protocols)
+
+
+def least_times(
+    topology: Topology, collective: Collective, grid: Sequence[int], options: TuneOptions
+) -> tuple[float, ...]:
+    """Return the least µs of any program of the runtime at each size; empty on large machines, and
+    where plans are measured or timed by data sheets, by which it is the bound of schedules."""
+    timed = options.model == CALIBRATED and options.measuring is None
+    if not timed or topology.ranks > BOUND_EFFORT.program_ranks:
+        return ()
+    choice, names = ModelChoice(options.model), raced_runtimes(topology, collective, options)
+    return tuple(
+        min(runtime_bound(topology, collective, n, name, choice).us for name in names) for n in grid
+    )
+
+
+def raced_runtimes(
+    topology: Topology, collective: Collective, options: TuneOptions
+) -> tuple[str, ...]:
+    """Return the runtimes whose programs are in a race: plans in which switches compute are
+    MSCCL++'s, beside programs that are timed by the runtime's model."""
+    switches = asked_of(topology, collective, options)
+    return (options.wanted.runtime, *([MSCCLPP] if switches else []))
 
 
 def remarks(

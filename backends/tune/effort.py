@@ -23,6 +23,7 @@ class TuneEffort:
     repaired_ratio: float = (
         1.03  # to the bound, at which a repaired old schedule replaces a new one
     )
+    near_program: float = 1.05  # to the least time of any program, at which a plan is near it
     reasons: int = 3  # that are listed if no schedule is found
     # To the best schedule without a sketch, at the largest size: to try a sketch at other sizes.
     sketch_ratio: float = 1.05

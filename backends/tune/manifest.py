@@ -22,7 +22,7 @@ from ..compile.source import binary
 from .artefacts import artefacts_of
 from .cast_plans import limits_told
 from .choose import Stretch
-from .compared import plan_starts, remarks, runtime_times
+from .compared import least_times, plan_starts, raced_runtimes, remarks, runtime_times
 from .effort import EFFORT
 from .field import Finalists, counted
 from .options import TuneOptions
@@ -87,25 +87,12 @@ def entry_of(
         entry, name = entries[one.place], plan_name(collective, i)
         schedule = f"schedules/{name}.json"
         files |= {schedule: dumps(entry.runner.schedule), **artefacts["files"]}
-        plans.append(
-            TunedPlan(
-                name,
-                one.low,
-                one.high,
-                entry.name,
-                _engine(entry),
-                str(entry.variant.protocol),
-                entry.variant.instances,
-                entry.variant.segments,
-                entry.variant.passes,
-                schedule,
-                artefacts_of(artefacts["artefacts"]),
-            )
-        )
+        plans.append(_plan(name, one, entry, schedule, artefacts))
     chosen, ideas = _columns(grid, entries, found)
     bound_us = tuple(float(lower_bound_us(bound, n)) for n in grid)
     at = [entries[next(s.place for s in found if s.low <= n <= s.high)] for n in grid]
     own = runtime_times(topology, collective, grid, options)
+    least = least_times(topology, collective, grid, options)
     starts = plan_starts(topology, [one.variant.protocol for one in at], options)
     tuned = Tuned(
         collective,
@@ -120,7 +107,11 @@ def entry_of(
         ),
         tuple(plans),
         (
-            *_remarks(grid, bound_us, chosen, starts),
+            *(
+                _near(grid, least, chosen, raced_runtimes(topology, collective, options))
+                if least
+                else _remarks(grid, bound_us, chosen, starts)
+            ),
             *_worth(chosen, own, came, [entries[one.place] for one in found], options.within),
             *_own(grid, chosen, came.own),
             *remarks(grid, chosen, own),
@@ -129,8 +120,18 @@ def entry_of(
         ),
         starts,
         own,
+        least,
     )
     return TuneResult(tuned, files)
+
+
+def _plan(
+    name: str, one: Stretch, entry: RaceEntry, schedule: str, artefacts: Mapping[str, Any]
+) -> TunedPlan:
+    form, files = entry.variant, artefacts_of(artefacts["artefacts"])
+    copies, passes = (form.instances, form.segments), form.passes
+    how = (entry.name, _engine(entry), str(form.protocol), *copies, passes)
+    return TunedPlan(name, one.low, one.high, *how, schedule, files)
 
 
 def _engine(entry: RaceEntry) -> str:
@@ -183,6 +184,21 @@ def _remarks(
         f"within 10 % of the bound at {near:.0%} of {sizes}; farthest from it at "
         f"{format_binary(grid[worst])}: {over[worst]:.2f} times{apart}"
     ]
+
+
+def _near(
+    grid: Sequence[int], least: Sequence[float], chosen: Sequence[float], runtimes: Sequence[str]
+) -> Iterator[str]:
+    """Yield how near plans are to the least time of any program of the runtime."""
+    over = [us / bound if bound else 1.0 for us, bound in zip(chosen, least, strict=True)]
+    worst, near = over.index(max(over)), sum(x <= EFFORT.near_program for x in over)
+    yield (
+        f"within {100 * (EFFORT.near_program - 1):.0f} % of the least time of any program of "
+        f"{' or '.join(runtimes)} at {near} of {count(len(over), 'size')}; farthest from it at "
+        f"{format_binary(grid[worst])}: {over[worst]:.2f} times"
+    )
+    if all(round(x, 3) <= 1 for x in over):
+        yield "every plan is optimal in this runtime"
 
 
 def _worth(

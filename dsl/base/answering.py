@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from .deadline import Deadline
 from .liveness import Watch
-from .processes import Command, Process, end, end_tree, last_line, python, signal_name, start
+from .processes import Command, Process, end, end_tree, python, signal_name, start
 
 IDLE = 600.0
 """Seconds without a question after which a process ends; it is started again on demand."""
@@ -218,8 +218,8 @@ class AnsweringProcess:
             return how
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - 2000))
-        last = last_line(self._errors.read().decode(errors="replace"))
-        return f"{how}: {last}" if last else how
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f"{how}: {lines[-1][:200]}" if lines else how
 
 
 def _require_alive(process: Process, watch: Watch) -> None:

@@ -32,3 +32,22 @@ def distinct_values(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     differs = np.ones(len(ordered), np.bool_)
     differs[1:] = ordered[1:] != ordered[:-1]
     return ordered[differs]
+
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""The odd number next to 2^64 ÷ the golden ratio: the step of SplitMix64's counter."""
+
+
+def scrambled(values: Words) -> Words:
+    """Return a 64-bit hash: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+
+    It is a bijection that scatters nearby numbers.
+    """
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def random_words(count: int) -> Words:
+    """Return the first words of SplitMix64 from seed 0; NumPy's generators take long to load."""
+    return scrambled(np.arange(1, count + 1, dtype=np.uint64) * GOLDEN)

@@ -51,12 +51,14 @@ def assign(cost: Array, rows: int, columns: int, column_of: Array) -> None:
     ``before``, the row in front of it.
     """
     row_price, column_price = [0.0] * rows, [0.0] * columns
-    row_of, before = [-1] * columns, [-1] * columns
+    row_of, before = [-1] * columns, [-1] * columns  # the row assigned to each column; -1: none
     for first in range(rows):
         # In reverse, so that tables of equal cells are assigned along the diagonal.
         rest = [columns - 1 - k for k in range(columns)]
+        # rest[:left] are the columns not settled yet
         left, length, end, row = columns, 0.0, -1, first
         far = [np.inf] * columns
+        # settled by this search: their prices change
         passed, reached = [False] * rows, [False] * columns
         while end < 0:
             least, which = np.inf, -1

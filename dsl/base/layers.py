@@ -27,10 +27,10 @@ _SMALL = 512
 
 
 class Successors(Frozen):
-    """Edges as CSR: those from node v go to ``after[start[v]:start[v+1]]``; parallel ones count."""
+    """Edges as CSR; parallel ones count."""
 
-    start: Ints
-    after: Ints
+    start: Ints  # (nodes + 1,): of after, the edges that leave node v
+    after: Ints  # target of each edge, by source
 
     @staticmethod
     def of(size: int, source: Ints, target: Ints) -> Successors:
@@ -44,6 +44,7 @@ def layers(edges: Successors) -> Iterator[Ints]:
     """Yield the layers; nodes of a cycle, and nodes that depend on them, are in none."""
     size = len(edges.start) - 1
     number = np.diff(edges.start)
+    # edges into each node from nodes that are in no layer yet
     missing = np.bincount(edges.after, minlength=size)
     ready: Ints = np.flatnonzero(missing == 0)
     while len(ready):
@@ -125,7 +126,7 @@ def depths(nodes: int, source: Ints, target: Ints) -> Ints:
 def _depths_one_by_one(level: Ints, layer: Ints, start: Ints, after: Ints, missing: Ints) -> Ints:
     """As :func:`depths`, one node at a time from a layer on: for long thin programs."""
     levels, starts, targets, left = (x.tolist() for x in (level, start, after, missing))
-    bound = [0] * len(levels)
+    bound = [0] * len(levels)  # least level that the nodes passed so far allow each
     ready = layer.tolist()
     for node in ready:
         above = levels[node] + 1
@@ -140,22 +141,14 @@ def _depths_one_by_one(level: Ints, layer: Ints, start: Ints, after: Ints, missi
 
 
 class EdgeLevels(Frozen):
-    """The edges of a graph, sorted by the level (the longest path to it) of their target.
+    """The edges of a graph, sorted by the level (the longest path to it) of their target."""
 
-    Attributes:
-        order: all nodes, every edge forward; shorter than the graph if there is a cycle.
-        level: of each node; -1 on cycles and behind them.
-        source: of each edge; edges with one target are adjacent.
-        group_start: first edge of each target, ``target`` the target; sorted by level.
-        level_start: first group of each level from 1 on, and their number at the end.
-    """
-
-    order: Ints
-    level: Ints
-    source: Ints
-    group_start: Ints
-    target: Ints
-    level_start: Ints
+    order: Ints  # all nodes, every edge forward; shorter than the graph if there is a cycle
+    level: Ints  # of each node; -1 on cycles and behind them
+    source: Ints  # of each edge; edges with one target, a group, are adjacent
+    group_start: Ints  # first edge of each group; groups ascend by level
+    target: Ints  # of each group
+    level_start: Ints  # first group of each level from 1 on, and their number at the end
 
     @staticmethod
     def of(size: int, source: Ints, target: Ints) -> EdgeLevels:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import FrozenInstanceError, fields, make_dataclass
+from dataclasses import MISSING, FrozenInstanceError, fields, make_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast, dataclass_transform
 
 if TYPE_CHECKING:
@@ -92,7 +92,11 @@ def _wanted(options: Mapping[str, bool]) -> tuple[str, ...]:
 def _written_at_call(
     made: type[Any], name: str, names: tuple[str, ...], options: Mapping[str, bool]
 ) -> Callable[..., Any]:
-    """Return a method that puts the real one in its place, and calls it."""
+    """Return a method that puts the real one in its place, and calls it.
+
+    The first object without arguments gets its defaults without it: most settings have one object.
+    """
+    plain = name == "__init__" and all(field.default is not MISSING for field in fields(made))
     wanted = {"__init__"} if name == "__init__" else set(names) - {"__init__"}
 
     def write() -> Any:
@@ -103,6 +107,12 @@ def _written_at_call(
         return written[name]
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal plain
+        if plain and not args and not kwargs:
+            plain = False
+            for field in fields(made):
+                object.__setattr__(self, field.name, field.default)
+            return self.__post_init__() if hasattr(self, "__post_init__") else None
         return write()(self, *args, **kwargs)
 
     method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
@@ -172,6 +182,5 @@ def _state(self: Any) -> list[Any]:
 
 
 def _restore(self: Any, values: list[Any]) -> None:
-    """Give an object the values that ``_state`` returned."""
     for field, value in zip(fields(self), values, strict=True):
         object.__setattr__(self, field.name, value)

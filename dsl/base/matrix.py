@@ -21,14 +21,10 @@ from .lazy_dataclass import Frozen
 
 
 class SparseMatrix(Frozen, eq=False):
-    """A sparse matrix. Entries of one place are summed; an entry may be 0.
+    """A sparse matrix. Entries of one place are summed; an entry may be 0."""
 
-    Attributes:
-        shape: numbers of rows and columns.
-        row, column, data: of each entry, sorted by row and then column, each place once.
-    """
-
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # numbers of rows and columns
+    # row, column, data: of each entry, sorted by row and then column, each place once
     row: Ints
     column: Ints
     data: AnyArray

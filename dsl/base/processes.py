@@ -163,11 +163,6 @@ def end_with_owner(folder: Path) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def last_line(text: str) -> str:
-    """Return the last line of a process's output, at most 200 characters, or nothing."""
-    return "".join(text.strip().splitlines()[-1:])[:200]
-
-
 def signal_name(number: int) -> str:
     """Return ``SIGKILL`` for 9, and nothing for a number without a name."""
     return signal.Signals(number).name if number in set(signal.Signals) else ""

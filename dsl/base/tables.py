@@ -23,7 +23,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0)
     With a ``width`` the last column is wrapped at that width.
     """
     cells = [[_cell(value) for value in row] for row in rows]
-    right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(head))]
+    right = [  # columns of numbers
+        bool(cells) and all(row[i][:1] in ("", "-") or row[i][0].isdigit() for row in cells)
+        for i in range(len(head))
+    ]
     widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     lines = []
     for row in [list(head), *cells]:
@@ -104,7 +107,3 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     return one_line(text)  # before the columns are measured
-
-
-def _is_number(text: str) -> bool:
-    return text in ("-", "") or text[0].isdigit() or text[0] == "-"

@@ -41,41 +41,27 @@ PCIE_REACH = Fraction(16, 21)
 
 
 class Generation(Frozen):
-    """A kind of GPU.
+    """A kind of GPU."""
 
-    Attributes:
-        name: the value of ``gpu=``.
-        links, lane: links to other GPUs, and GB/s of one in one direction; 0 of cards without any.
-        pcie, nic: GB/s of its PCIe and of the NIC in the usual host; NICs are a guess.
-        each: links between two GPUs of the usual host, where every two are joined.
-        rack: GPUs of several hosts on one NVSwitch.
-        dies: links between the two dies of a package, which tools number as GPUs 2k and 2k+1.
-        source: of links and PCIe.
-        family: of the times of programs; the name's, if empty.
-        card: it is in a PCIe slot: links are bridges between neighbours, and a host has one NIC.
-        medium: of the links.
-        also: further names that programs print.
-        memory: GiB as its tools count them, from data sheets; within 2 percent.
-        driver: the first branch of NVIDIA's driver that knows it (its release notes).
-        beside_grace: its memory is NUMA nodes of the host.
-    """
-
-    name: str
+    name: str  # the value of gpu=
+    # links, lane: links to other GPUs, and GB/s of one in one direction; 0 of cards without any
     links: int
     lane: Fraction
+    # pcie, nic: GB/s of its PCIe and of the NIC in the usual host; NICs are a guess
     pcie: Fraction
     nic: Fraction
-    source: str
-    family: str = ""
+    source: str  # of links and PCIe
+    family: str = ""  # of the times of programs; the name's, if empty
+    # It is in a PCIe slot: links are bridges between neighbours, and a host has one NIC
     card: bool = False
-    medium: Medium = Medium.NVLINK
-    also: tuple[str, ...] = ()
-    each: int = 1
-    dies: int = 0
-    rack: int = 0
-    memory: tuple[int, ...] = ()
-    driver: int = 0
-    beside_grace: bool = False
+    medium: Medium = Medium.NVLINK  # of the links
+    also: tuple[str, ...] = ()  # further names that programs print
+    each: int = 1  # links between two GPUs of the usual host, where every two are joined
+    dies: int = 0  # links between the two dies of a package, which tools number as GPUs 2k and 2k+1
+    rack: int = 0  # GPUs of several hosts on one NVSwitch
+    memory: tuple[int, ...] = ()  # GiB as its tools count them, from data sheets; within 2 percent
+    driver: int = 0  # the first branch of NVIDIA's driver that knows it (its release notes)
+    beside_grace: bool = False  # its memory is NUMA nodes of the host
 
     @property
     def timed_as(self) -> str:

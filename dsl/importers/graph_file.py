@@ -127,11 +127,6 @@ def _reason(error: Exception) -> str:
 # [sources, destinations, chunks, name]: the sum over all links from the first to the second.
 
 
-def is_msccl_topology(data: Any) -> bool:
-    """Return True for an object that says that it is a topology of msccl-tools."""
-    return isinstance(data, dict) and data.get("msccl_type") == "topology"
-
-
 def read_msccl_topology(data: Any, where: str, options: MachineSpec) -> Topology:
     """Return the topology of the parsed JSON.
 

@@ -162,7 +162,6 @@ def _read_cpu(reading: _Reading, cpu: Element, number: int) -> None:
 
 
 def _read_device(reading: _Reading, element: Element, parent: int) -> None:
-    """Read a ``pci`` or ``nic`` element under a CPU or a bridge."""
     if element.tag == "nic":
         _read_nic(reading, element, parent, None)
         return

@@ -20,16 +20,6 @@ OF_ANY = frozenset({"capable", "dead", "family", "loopback", "without"})
 """Options of every machine, which need no text."""
 
 
-def with_origin(made: Topology, content: str, spec: MachineSpec) -> dict[str, Any]:
-    """Return the JSON of a machine with the text and the options that it was imported with."""
-    options = ",".join(
-        f"{key}={','.join(value.text for value in values)}" for key, values in spec.options.items()
-    )
-    return made.to_json() | {
-        "imported": {"text": content, "options": options, "digest": made.digest()}
-    }
-
-
 def machine_again(
     data: dict[str, Any],
     where: str,

@@ -24,7 +24,6 @@ from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
 from .graph_file import (
-    is_msccl_topology,
     looks_like_gml,
     looks_like_graphml,
     read_edge_list,
@@ -187,7 +186,7 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
             return read_edge_list(data, where, options)
         if "gpus_per_node" in data:
             return read_taccl(data, where, options)
-        if is_msccl_topology(data):
+        if data.get("msccl_type") == "topology":
             return read_msccl_topology(data, where, options)
         if looks_like_teccl(data):
             return read_teccl(data, where, options)

@@ -311,7 +311,9 @@ def _rows(
             raise BadFile(
                 f"the row of {name} has {count(len(cells), 'cell')} for {len(names)} columns",
                 where=f"{where}:{first.line}",
-                hint=_stray(tokens, at),
+                hint="the text ends there"
+                if at == len(tokens)
+                else f"{tokens[at].text!r} is none of X, NV#, {', '.join(PATHS)}",
             )
         if cells[r] != "X" or cells.count("X") != 1:
             place = f"{where}:{first.line}"
@@ -340,12 +342,6 @@ def _cells(names: tuple[str, ...], tokens: list[_Token], at: int) -> tuple[list[
         cells.append(tokens[at].text)
         at += 1
     return cells, at
-
-
-def _stray(tokens: list[_Token], at: int) -> str:
-    if at == len(tokens):
-        return "the text ends there"
-    return f"{tokens[at].text!r} is none of X, NV#, {', '.join(PATHS)}"
 
 
 def _numa(tail: list[str]) -> int | None:

@@ -321,7 +321,6 @@ def _word(fields: Fields, key: str, known: tuple[str, ...], place: str) -> str:
 
 
 def _lists(given: Any, place: str) -> dict[int, tuple[int, ...]]:
-    """Parse ``{"0": [1, 2]}``; JSON keys are texts."""
     found = {}
     for key, values in given.items():
         if not (key.isascii() and key.isdigit() and len(key) < 9):

@@ -75,11 +75,9 @@ class _ElementTarget:
         self._count = 0
 
     def line(self) -> int:
-        """Return the current line of the parser."""
         return int(self.expat.CurrentLineNumber)
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """Open an element."""
         self._count += 1
         where = f"{self._where}:{self.line()}"
         if len(self._open) == MAX_DEPTH:
@@ -94,7 +92,6 @@ class _ElementTarget:
         self._open.append(element)
 
     def end(self, tag: str) -> None:
-        """Close an element."""
         self._open.pop()
 
     def data(self, text: str) -> None:

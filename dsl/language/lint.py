@@ -82,7 +82,7 @@ def lint(
     done = trace(tree, machine, arguments)
     findings = [
         *_misfits(tree, done),
-        *_idle_loops(done),
+        *(LintWarning(Concern.UNUSED, "this loop has no values", x.span) for x in done.idle_loops),
         *_unused(done),
         *_repeated(done),
         *_contradictions(done),
@@ -118,11 +118,6 @@ def _misfits(tree: ast.SketchTree, done: Elaboration) -> Iterator[LintWarning]:
 
 
 # ---- rules that match nothing
-
-
-def _idle_loops(done: Elaboration) -> Iterator[LintWarning]:
-    for loop in done.idle_loops:
-        yield LintWarning(Concern.UNUSED, "this loop has no values", loop.span)
 
 
 def _unused(done: Elaboration) -> Iterator[LintWarning]:

@@ -27,7 +27,7 @@ from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
 from ..base.lazy_dataclass import Frozen
 from ..base.spans import Span
-from ..nouns.capabilities import parse_capabilities
+from ..nouns.capabilities import NO_CAPABILITY, read_capabilities
 from ..nouns.collective import Collective
 from ..nouns.hops import hop_distances
 from ..nouns.problem import required_pairs
@@ -47,22 +47,15 @@ class Down(Frozen):
 
 
 class Degraded(Frozen, eq=False):
-    """A machine after failures.
+    """A machine after failures."""
 
-    Attributes:
-        whole, topology: the machine before and after.
-        downs: the failures.
-        gone: the removed links, ascending.
-        survivors: the former number of each rank.
-        link_image: the new index of each former link, shape (links,); -1 if removed.
-    """
-
+    # whole, topology: the machine before and after
     whole: Topology
     topology: Topology
-    downs: tuple[Down, ...]
-    gone: tuple[int, ...]
-    survivors: tuple[int, ...]
-    link_image: Ints
+    downs: tuple[Down, ...]  # the failures
+    gone: tuple[int, ...]  # the removed links, ascending
+    survivors: tuple[int, ...]  # the former number of each rank
+    link_image: Ints  # the new index of each former link, shape (links,); -1 if removed
 
     @property
     def dead_ranks(self) -> tuple[int, ...]:
@@ -366,7 +359,8 @@ def capable(machine: Topology, asked: Iterable[tuple[str, Span | str]]) -> Topol
     names, found = names_of(plain), dict[int, frozenset[str]]()
     for text, where in asked:
         name, words = split_capable(text, where)
-        able = parse_capabilities(words, where)
+        known = [word.strip() for word in words.split("+")]
+        able = read_capabilities([] if known == [NO_CAPABILITY] else known, where)
         for one in _each(name):
             node = names.node(one, where)
             if plain.nodes[node].stores:

@@ -167,7 +167,6 @@ def _parsed(fields: Fields, key: str, where: str) -> Fraction:
 
 
 def _cited(fields: Fields) -> None:
-    """Check that a table names the source of its numbers."""
     fields.get("source", str)
     fields.finish()
 

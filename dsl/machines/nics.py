@@ -26,23 +26,17 @@ _NUMBERED = re.compile(r"NIC(\d{1,6})", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A NIC: its names, the displayed one first, and all its links.
+    """A NIC: its names, the displayed one first, and all its links."""
 
-    Attributes:
-        names: each is this NIC's alone.
-        host, number: the host that it belongs to, and its number there.
-        own: its name in the host's own tools; NICs of other hosts may have the same names.
-        node: its node, if it is one.
-        gpus: the ranks that have it on their own cable; empty for a node.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # each is this NIC's alone
     links: tuple[int, ...]
+    # host, number: the host that it belongs to, and its number there
     host: int = 0
     number: int = 0
+    # Names that the host's own tools use; NICs of other hosts may have the same names
     own: tuple[str, ...] = ()
-    node: int | None = None
-    gpus: tuple[int, ...] = ()
+    node: int | None = None  # its node, if it is one
+    gpus: tuple[int, ...] = ()  # the ranks that have it on their own cable; empty for a node
 
     @property
     def name(self) -> str:

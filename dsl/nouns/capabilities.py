@@ -117,12 +117,6 @@ def read_capabilities(words: Any, where: str | Span) -> frozenset[str]:
     return frozenset(words)
 
 
-def parse_capabilities(text: str, where: str | Span) -> frozenset[str]:
-    """Parse ``multicast+reduces``, or ``none``; raises as :func:`read_capabilities`."""
-    words = [word.strip() for word in text.split("+")]
-    return read_capabilities([] if words == [NO_CAPABILITY] else words, where)
-
-
 def as_fields(words: Iterable[str]) -> dict[str, Any]:
     """Return a set of capabilities as the fields of a node."""
     held = set(words)

@@ -228,7 +228,6 @@ def read_casts(data: Mapping[str, Any], within: CastRanges, where: str) -> Casts
 
 
 def _limit(value: Any, where: str) -> Fraction | None:
-    """Return the limit of a cast, from its text."""
     if value is None:
         return None
     found = exact(value, "GBps") if isinstance(value, str) else Fraction(0)

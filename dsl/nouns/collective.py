@@ -447,7 +447,6 @@ _FROM_ALL_TO_ALL = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLTOALL
 
 
 def _size(ranks: Any) -> int:
-    """Return the number of ranks, given as a number or as a list of ranks."""
     if isinstance(ranks, Sequence) and not isinstance(ranks, str):
         return len(ranks)
     if isinstance(ranks, np.ndarray) and ranks.ndim:

@@ -58,7 +58,16 @@ def graph_of(
 
     graph = nx.MultiDiGraph(name=name)
     for index, node in enumerate(nodes):
-        graph.add_node(node.name, **_node_attributes(index, node))
+        of_node = {
+            "kind": node.kind,
+            "rank": index if node.stores else None,
+            "host": node.host,
+            **dict.fromkeys(node.capabilities, True),
+            **node.limits.to_json(),
+            "names": node.names,
+            "copy_of": node.copy_of,
+        }
+        graph.add_node(node.name, **_joined(of_node))
     shared: dict[int, list[str]] = {}
     for resource in resources:
         for member in resource.links:
@@ -128,19 +137,6 @@ def held_json(graph: Any, key: str, kind: type[T]) -> T:
     except (TypeError, ValueError, RecursionError):
         return kind()
     return found if isinstance(found, kind) else kind()
-
-
-def _node_attributes(index: int, node: Node) -> dict[str, Any]:
-    held: dict[str, Any] = {
-        "kind": node.kind,
-        "rank": index if node.stores else None,
-        "host": node.host,
-        **dict.fromkeys(node.capabilities, True),
-        **node.limits.to_json(),
-        "names": node.names,
-        "copy_of": node.copy_of,
-    }
-    return _joined(held)
 
 
 def _joined(held: Mapping[str, Any]) -> dict[str, Any]:

@@ -168,6 +168,8 @@ class Tuned(Frozen):
         start_us: µs of a call of the plan at each size before its first operation; empty where the
             model of time has none. ``runtime``: the runtime's own times; None where
             the model does not know.
+        runtime_bound_us: least µs of any program of the runtime at each size; empty where that is
+            not known.
     """
 
     collective: Collective
@@ -181,6 +183,7 @@ class Tuned(Frozen):
     remarks: tuple[str, ...] = ()
     start_us: Times = ()
     runtime: RuntimeTimes | None = None
+    runtime_bound_us: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         low, high = format_binary(self.plans[0].low), format_binary(self.plans[-1].high)
@@ -226,6 +229,12 @@ class Tuned(Frozen):
             return None
         run, theirs_run = us - self.start_at(at), theirs - (own.start_us[at] or 0.0)
         return Gain(theirs - us, theirs / us, theirs_run / run if run > 0 else math.inf)
+
+    def over_runtime(self, at: int) -> float | None:
+        """Return the plan's time over the least of any program, at an index of the grid; None:
+        unknown."""
+        least = self.runtime_bound_us[at] if self.runtime_bound_us else 0.0
+        return self.chosen_us[at] / least if least else None
 
     def changes(self) -> tuple[PlanChange, ...]:
         """Return the sizes from which another algorithm or protocol is used, ascending."""
@@ -374,7 +383,7 @@ def _check(library: Library, one: Tuned) -> None:
     if list(one.grid) != sorted(set(one.grid)) or not one.grid:
         raise BadFile("the sizes of the grid must increase", where=where)
     columns = [one.bound_us, one.chosen_us, one.idea_us, *(c.us for c in one.candidates)]
-    columns += [one.start_us] if one.start_us else []
+    columns += [x for x in (one.start_us, one.runtime_bound_us) if x]
     if own := one.runtime:
         columns += [own.us, own.start_us, *([own.apart_us] if own.apart else [])]
     named = len(one.grid) if one.runtime is None else len(one.runtime.how)
@@ -479,6 +488,7 @@ _TUNED = Record(
     remarks=Key(list, [], texts),
     start_us=_SOME_TIMES,  # only a model that knows them has these
     runtime=_RUNTIME.one(None),
+    runtime_bound_us=Key(list, [], _known, unless=()),  # older libraries have none
 )
 _LIBRARY = Record(
     Library,

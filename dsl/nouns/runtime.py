@@ -57,6 +57,9 @@ FUSED = frozenset(
 MAX_OFFSET = 32767
 """Largest chunk offset: 16 bits, signed."""
 
+ADDRESSABLE_CHUNKS = MAX_OFFSET + 1 + MAX_COUNT + 1
+"""Chunks of a buffer that a file can address."""
+
 MAX_NODES, MAX_CHILDREN = 4095, 1024
 """XML elements that one rank may see (algo, every gpu, own blocks, own steps); of one element."""
 
@@ -252,6 +255,12 @@ RUNTIMES: Mapping[str, Target] = MappingProxyType({t.name: t for t in (MSCCL, RC
 """The runtimes themselves."""
 
 TARGETS: Mapping[str, Target] = MappingProxyType({**RUNTIMES, PORTABLE.name: PORTABLE})
+
+MSCCLPP, NCCL = "mscclpp", "nccl"
+
+TIMED = (*TARGETS, MSCCLPP, NCCL, P2P.name)
+"""Names of runtimes of which a model is known: those that read MSCCL XML, MSCCL++, NCCL's own
+kernels (RCCL's on AMD's machines), and messages from rank to rank, which these make."""
 
 
 def target(name: str | Target) -> Target:

@@ -391,7 +391,6 @@ def _csv_number(text: str, where: str) -> Fraction:
 
 
 def _csv_time(text: str, where: str) -> Fraction:
-    """Return µs of a number, or of a text with a unit."""
     if re.search(r"[A-Za-zµμ]", text.rstrip("eE")) and not re.fullmatch(r"[\d.]+[eE][\d+-]+", text):
         return placed(lambda: parse_microseconds(text), where)
     return _csv_number(text, where)

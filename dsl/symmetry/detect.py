@@ -56,7 +56,7 @@ def search(topology: Topology, made: Structure, *, limit: int = LIMIT) -> Group:
     nodes, links, _ = made.sizes
     limit = max(1, min(limit, CELLS // sum(made.sizes)))
     group = trivial(made.ranks, nodes)
-    bound = multiple(stable(made)[: made.ranks])
+    bound = multiple(stable(made)[: made.ranks])  # every order that is possible divides it
     group = _grown(made, group, _declared(topology), bound, limit)
     if _enough(group, bound, limit) or nodes + links > SEARCHED:
         return group
@@ -90,6 +90,7 @@ def surviving(whole: Topology, left: Topology, dead: set[int]) -> tuple[Image, .
     gone = np.array(sorted(dead), np.int64)
     kinds, ends = made.link_class[gone], made.ends[gone]
     classes, before = int(kinds.max(initial=0)) + 1, group.elements[:, ends].astype(np.int64)
+    # (order, dead links): where each element moves them
     keys = np.sort((before[..., 0] * nodes + before[..., 1]) * classes + kinds, axis=1)
     keeps = (keys == keys[0]).all(axis=1)
     images = (element.astype(np.int64) for element in group.elements[keeps])
@@ -116,7 +117,7 @@ def _grown(made: Structure, group: Group, images: Iterable[Ints], bound: int, li
 
 def _sighted(made: Structure, group: Group, order: Ints, bound: int, limit: int) -> Group:
     """Return the group grown by the usual moves of the ranks in some order."""
-    back = np.argsort(order)
+    back = np.argsort(order)  # the place of each rank in the order
     for move in islice(usual_moves(made.ranks), SIGHTS):
         if _enough(group, bound, limit):
             break
@@ -138,13 +139,13 @@ def _drawn(
     """
     if _enough(group, bound, limit):
         return group
-    pool: list[Ints32] = []
+    pool: list[Ints32] = []  # verified images, each with cycles of one length on the ranks
     for image in _draws(made.ranks, generators):
         longest = next(semiregular_powers(image, made.ranks, bound), None)
         if longest is not None and made.act(longest) is not None:
             pool.append(longest.astype(np.int32))
     alone = trivial(made.ranks, made.sizes[0])
-    work = 0
+    work = 0  # images of nodes that were examined
     starts = [group, *(grow(alone, image, bound, limit) for image in pool[:STARTS])]
     for start in starts:
         grown = start
@@ -173,6 +174,7 @@ def _draws(ranks: int, generators: tuple[Ints, ...]) -> Iterator[Ints]:
     mixing = min(10 * len(slots), MIXING)
     for draw in range(mixing + DRAWS):
         one, other = seeded.choice(len(slots), 2, replace=False)
+        # or its inverse
         factor = slots[other] if seeded.random() < 0.5 else np.argsort(slots[other])
         slots[one] = factor[slots[one]]
         product = slots[one][product]

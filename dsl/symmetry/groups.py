@@ -20,11 +20,11 @@ Some = TypeVar("Some", Ints32, Ints)
 
 
 class Group(Frozen, eq=False):
-    """A group; ``elements`` has shape (order, points), identity first; points begin with ranks."""
+    """A group of permutations of points, of which the first are the ranks."""
 
     ranks: int
-    generators: tuple[Ints32, ...]
-    elements: Ints32
+    generators: tuple[Ints32, ...]  # images of all points
+    elements: Ints32  # (order, points): the image of each point; row 0 is the identity
 
     @property
     def order(self) -> int:
@@ -70,7 +70,7 @@ def spread(generators: Sequence[Ints32], ranks: int, limit: int) -> Group | None
     points = len(generators[0])
     # NumPy gathers fastest with indices of the native width.
     wide = [np.asarray(generator, np.intp) for generator in generators]
-    place = np.full(ranks, -1)
+    place = np.full(ranks, -1)  # number of the element that maps rank 0 to each rank; -1: none yet
     place[0] = 0
     elements, reached = [np.arange(points)], [0]
     for element, rank in zip(elements, reached, strict=True):  # both grow during the loop
@@ -122,6 +122,7 @@ def semiregular_powers(image: Some, ranks: int, bound: int) -> Iterator[Some]:
 
 def cycle_lengths(image: Permutation) -> Ints:
     """Return the distinct cycle lengths of a permutation, ascending."""
+    # least member seen within 2^k steps, and the image after these
     label, jump = np.arange(len(image)), image
     # Smallest member of every cycle, by pointer doubling.
     for _ in range(len(image).bit_length()):

@@ -24,21 +24,17 @@ from .symmetry import extended
 class Orbits(Frozen, eq=False):
     """A verified group of symmetries that acts semiregularly on the ranks, and its orbits.
 
-    ``images`` (order, nodes) and ``row_images`` (order, links + resources) are the images of nodes
-    and rows of ``Topology.usage`` under every element; element 0 is the identity. Parallel equal
-    links are mapped in order, so images of rows compose as those of nodes. ``row_orbit`` (links +
-    resources,) and ``rank_orbit`` (ranks,) number the orbits by their first member.
-    ``representatives`` (orbits,) are the lowest ranks; ``element_of[r]`` is the unique element that
-    maps the representative of r's orbit to r.
+    Rows are those of ``Topology.usage``: links, then shared resources. Parallel equal links are
+    mapped in order, so images of rows compose as those of nodes. Element 0 is the identity.
     """
 
     links: int
-    images: Ints32
-    row_images: Ints32
-    row_orbit: Ints
-    rank_orbit: Ints
-    representatives: Ints
-    element_of: Ints
+    images: Ints32  # (order, nodes): the image of each node under each element
+    row_images: Ints32  # (order, rows): likewise of each row
+    row_orbit: Ints  # (rows,): orbits are numbered by their first member
+    rank_orbit: Ints  # (ranks,): likewise
+    representatives: Ints  # (orbits of ranks,): the lowest rank of each
+    element_of: Ints  # (ranks,): the only element that maps the rank's representative to it
 
     @property
     def order(self) -> int:
@@ -49,12 +45,6 @@ class Orbits(Frozen, eq=False):
     def link_images(self) -> Ints32:
         """Return the images of the links, shape (order, links)."""
         return self.row_images[:, : self.links]
-
-    def products(self, left: Ints, right: Ints) -> Ints:
-        """Return the elements that apply ``right``, then ``left``; arrays of one shape."""
-        first = self.representatives[0]
-        found: Ints = self.element_of[self.images[left, self.images[right, first]]]
-        return found
 
     def inverses(self) -> Ints:
         """Return the inverse of every element, shape (order,)."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base.arrays import Ints, Words
-from .structure import Structure, scrambled
+from ..base.arrays import Ints, Words, scrambled
+from .structure import Structure
 
 WORK = 40_000_000
 """Links examined before refinement stops early (a long line needs as many rounds as nodes)."""
@@ -34,11 +34,12 @@ def refine(made: Structure, colours: Ints, *, near: int = 0) -> Ints | None:
     for _ in range(max(2, WORK // (len(made.link_class) + 1))):
         if not _alike(colours):
             return None
+        # (copies, points): hashes, decide last
         keys = [np.stack([_signature(made, c) for c in colours])]
         if near:
             keys += list(np.stack([_nearest(made, c, near) for c in colours], axis=1))[::-1]
         finer, fresh = _renamed(colours, *keys)
-        if fresh == count:
+        if fresh == count:  # no class was split: stable
             return colours
         colours, count = finer, fresh
     return colours if _alike(colours) else None
@@ -62,6 +63,7 @@ def numbering(made: Structure) -> Ints:
     """
     colours = stable(made)
     ranks = made.ranks
+    # turn in which a rank got a colour of its own; its part of the old class
     step, part = np.full(ranks, INDIVIDUALS), np.zeros(ranks, np.int64)
     for turn in range(INDIVIDUALS):
         sizes = np.bincount(colours)[colours[:ranks]]
@@ -82,7 +84,7 @@ def numbering(made: Structure) -> Ints:
 def individualized(made: Structure, colours: Ints, members: Ints, *, near: int = 0) -> Ints:
     """Return the stable colours after nodes get one each, before the rest of their class."""
     count = len(members)
-    start = (count + 1) * colours + count
+    start = (count + 1) * colours + count  # room for count colours below that of each class
     start[members] += np.arange(count) - count
     return _alone(made, start, near=near)
 
@@ -121,7 +123,7 @@ def _nearest(made: Structure, colours: Ints, count: int) -> Ints:
 
     Unlike hashes, they have the same order in all hosts that are coloured in the same order.
     """
-    here = made.ends.T.ravel()
+    here = made.ends.T.ravel()  # each link twice: seen from its source, then from its destination
     there = made.ends[:, ::-1].T.ravel()
     order = np.lexsort((colours[there], here))
     place = np.arange(len(order)) - np.searchsorted(here[order], here[order])
@@ -136,6 +138,7 @@ def _signature(made: Structure, colours: Ints) -> Words:
     nodes, links, _ = made.sizes
     src, dst = made.ends.T
     owner, member = made.held.T
+    # the added numbers tell the roles apart
     own = scrambled(colours.astype(np.uint64) + np.uint64(1))
     around = np.zeros(links, np.uint64)
     np.add.at(around, member, scrambled(own[nodes + owner] + np.uint64(5)))

@@ -11,26 +11,22 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
-from ..base.arrays import Ints, Ints32, Words
+from ..base.arrays import Ints, Ints32, Words, scrambled
 from ..base.kept import kept
 from ..base.lazy_dataclass import Frozen
 from ..nouns.topology import Topology
 
 
 class Structure(Frozen, eq=False):
-    """Nodes, links and resources with a class number each, equal for equal kinds.
+    """Nodes, links and resources with a class number each, equal for equal kinds."""
 
-    ``ends`` is (links, 2); ``held`` lists (resource, link) pairs, shape (pairs, 2); ``order`` sorts
-    the links by ends and class, stably.
-    """
-
-    ranks: int
-    node_class: Ints
-    ends: Ints
-    link_class: Ints
-    held: Ints
-    resource_class: Ints
-    order: Ints
+    ranks: int  # nodes 0 … ranks - 1
+    node_class: Ints  # (nodes,): kind, capabilities and limits
+    ends: Ints  # (links, 2): source and destination, nodes
+    link_class: Ints  # (links,): bandwidth, latency, lanes, and the classes of what holds it
+    held: Ints  # (pairs, 2): resource and link, one row for each link of each resource
+    resource_class: Ints  # (resources,): bandwidth and number of links
+    order: Ints  # (links,): sorts the links by ends and class, stably
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -78,7 +74,7 @@ class Structure(Frozen, eq=False):
         before, after = (_set_hash(owner, each, count) for each in (link, moved[link]))
         here = np.lexsort((before, self.resource_class))
         there = np.lexsort((after, self.resource_class))
-        result[there] = here
+        result[there] = here  # equal hashes of one class are paired, in order
         # Hashes only propose candidates; the sets are then compared member by member.
         same_class = np.array_equal(self.resource_class[result], self.resource_class)
         pairs = np.sort(owner * links + link)
@@ -116,13 +112,6 @@ def permutation(image: Sequence[int] | Ints, size: int) -> Ints | None:
     if size and (where.min() < 0 or where.max() >= size):
         return None
     return where if (np.bincount(where, minlength=size) == 1).all() else None
-
-
-def scrambled(values: Words) -> Words:
-    """Return a 64-bit hash: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def _set_hash(owner: Ints, members: Ints, count: int) -> Words:

@@ -101,13 +101,13 @@ def automorphisms(made: Structure) -> tuple[Ints, ...]:
     do not suffice, the generators are those of a subgroup.
     """
     nodes, copies = made.sizes[0], _copies(made)
-    path, colours = [], stable(made)
+    path, colours = [], stable(made)  # per fixed node: its class, the colours before it, free swaps
     while len(members := _smallest_class(colours[:nodes])) and next(copies, False):
         swaps = _swaps(made, members)
         path.append((members, colours, swaps))
         colours = individualized(made, colours, members if swaps else members[:1])
     found: list[Ints] = []
-    orbit = np.arange(nodes)
+    orbit = np.arange(nodes)  # least member of each node's orbit under what was found so far
     for members, colours, swaps in reversed(path):
         found += swaps
         orbit = orbits((orbit, *swaps), nodes)
@@ -156,16 +156,16 @@ def _matched(made: Structure, colours: Ints, copies: Iterator[bool]) -> Ints | N
     refined = refine(made, colours) if next(copies, False) else None
     if refined is None:
         return None
-    before, after = refined[:, : made.sizes[0]]
+    before, after = refined[:, : made.sizes[0]]  # stable colours of the nodes of both copies
     image = np.empty(len(before), np.int64)
     # Nodes of equal stable colour are mostly interchangeable, so the first choice succeeds.
     image[np.argsort(before, kind="stable")] = np.argsort(after, kind="stable")
     if made.act(image) is not None:
         return image
-    doubtful = np.flatnonzero(np.bincount(before)[before] > 1)
+    doubtful = np.flatnonzero(np.bincount(before)[before] > 1)  # nodes that share their colour
     if not len(doubtful):
         return None
-    fresh = refined.max() + 1
+    fresh = refined.max() + 1  # a colour for one node of each copy, which are to correspond
     for candidate in np.flatnonzero(after == before[doubtful[0]]):
         split = refined.copy()
         split[0, doubtful[0]] = split[1, candidate] = fresh
@@ -202,7 +202,7 @@ def is_semiregular(elements: Iterable[Moved], ranks: int) -> bool:
 
     An element that fixes all ranks (it moves only switches) counts as the identity here.
     """
-    still = np.arange(ranks)
+    still = np.arange(ranks)  # the image of the ranks under the identity
     for element in elements:
         fixed = np.asarray(element)[:ranks] == still
         if fixed.any() and not fixed.all():
@@ -224,7 +224,7 @@ def guess(topology: Topology, most: int = GUESSED) -> tuple[Image, ...]:
     if multiple(stable(made)[:n]) == 1:
         return ()  # some rank is alone in its class
     generators: list[Ints] = []
-    group: set[bytes] = {np.arange(n).tobytes()}
+    group: set[bytes] = {np.arange(n).tobytes()}  # images of the ranks under all elements
     for move in usual_moves(n):
         if len(group) == n:
             break
@@ -274,7 +274,7 @@ def orbits(images: Iterable[Moved], size: int) -> Ints:
 
     Indices are nodes, links, demands: anything that the images permute.
     """
-    label = np.arange(size)
+    label = np.arange(size)  # least index known to be of the same orbit
     moves = [np.asarray(image, np.int64)[:size] for image in images]
     while True:
         old = label.copy()

@@ -2,7 +2,8 @@
 
 One file per argument: paths (:mod:`.distance`), cuts (:mod:`.cut`), link prices (:mod:`.flow`),
 partitions (:mod:`.partition`), trees (both in :mod:`.trees`), latency before and after a cut
-(:mod:`.composite`), pairs served in time (:mod:`.reach`).
+(:mod:`.composite`), pairs served in time (:mod:`.reach`). On all programs of a runtime:
+:mod:`.programs`.
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
@@ -20,16 +21,22 @@ from __future__ import annotations
 
 from .bounds import ROOTED, Bounds, binding, bounds, lower_bound_us
 from .composite import Composite
+from .effort import BOUND_EFFORT
+from .programs import RuntimeBound, program_machine, runtime_bound
 from .trees import tree_prices
 from .words import BandwidthBound
 
 __all__ = [
+    "BOUND_EFFORT",
     "ROOTED",
     "BandwidthBound",
     "Bounds",
     "Composite",
+    "RuntimeBound",
     "binding",
     "bounds",
     "lower_bound_us",
+    "program_machine",
+    "runtime_bound",
     "tree_prices",
 ]

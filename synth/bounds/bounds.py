@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -165,13 +166,16 @@ def lower_bound_us(found: Bounds, message_bytes: int) -> Fraction:
 
 def binding(found: Bounds, message_bytes: int) -> tuple[Fraction, Certificate]:
     """Return the largest bound at one size, in µs, and its proof; the simplest among equals."""
-    terms = [
-        (found.latency_us, found.latency_certificate),
-        (found.us_per_byte * message_bytes, found.certificate),
-        *((one.at(message_bytes), one.certificate) for one in found.composite),
-        *((one.at(message_bytes), one.certificate) for one in found.reach),
-    ]
+    terms = [(at(message_bytes), certificate) for at, certificate in arguments(found)]
     return max(terms, key=lambda term: term[0])
+
+
+def arguments(found: Bounds) -> Iterator[tuple[Callable[[int], Fraction], Certificate]]:
+    """Yield all bounds, the simplest first: µs by message size in bytes, and the proof."""
+    yield lambda _: found.latency_us, found.latency_certificate
+    yield lambda message_bytes: found.us_per_byte * message_bytes, found.certificate
+    yield from ((one.at, one.certificate) for one in found.composite)
+    yield from ((one.at, one.certificate) for one in found.reach)
 
 
 @kept()
@@ -259,7 +263,6 @@ class _BoundQuestion:
         return self.collective.message_chunks
 
     def bandwidth(self) -> BandwidthBound:
-        """The bound of the arguments that apply."""
         if self.demand is not None:
             found = self._copying(self.demand)
             alike = self.demand.unicast or (self.demand.spread and self.demand.everybody())

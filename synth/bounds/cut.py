@@ -53,17 +53,12 @@ from .words import BandwidthBound, capacity_words, carried, chunk_words, listed,
 
 @dataclass(frozen=True)
 class Crossing:
-    """Links that something must cross, and a cover that bounds their load.
+    """Links that something must cross, and a cover that bounds their load."""
 
-    Attributes:
-        links: indices of the links.
-        cover: (resource, multiplier), resources as numbered by :mod:`weft.synth.fabric.fabric`.
-        capacity: sum of multiplier times bandwidth, in GB/s.
-    """
-
-    links: tuple[int, ...]
+    links: tuple[int, ...]  # indices of the links
+    # (resource, multiplier), resources as numbered by weft.synth.fabric.fabric
     cover: tuple[tuple[int, Fraction], ...]
-    capacity: Fraction
+    capacity: Fraction  # sum of multiplier times bandwidth, in GB/s
 
     def to_json(self) -> dict[str, Any]:
         """For :attr:`Certificate.data`: rationals as strings."""

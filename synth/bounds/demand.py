@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words, distinct_values
+from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words, distinct_values, random_words
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import in_blocks, placed, rows_of
@@ -315,15 +315,9 @@ def _pair_classes(n: int, holder: Ints32, dest: Ints32, backwards: bool) -> Clas
 
 
 def _set_hash(flat: Ints, start: Ints, ranks: int) -> Words:
-    """One 64-bit sum of random words per row: equal for equal sets.
-
-    Words of SplitMix64 (Steele, Lea, Flood, OOPSLA'14); NumPy's take long to load.
-    """
-    word = np.arange(1, ranks + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    words = word ^ word >> np.uint64(31)
-    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words[flat], dtype=np.uint64)])
+    """One 64-bit sum of random words per row: equal for equal sets."""
+    words = random_words(ranks)[flat]
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words, dtype=np.uint64)])
     return np.asarray(total[start[1:]] - total[start[:-1]])
 
 

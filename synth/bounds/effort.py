@@ -28,6 +28,9 @@ class BoundEffort(Effort):
     """
 
     program_effort: float = setting(20.0, "effort that one linear program may take")
+    program_ranks: int = setting(
+        64, "ranks up to which verbs set times of programs beside the least time of any"
+    )
     flow_columns: int = setting(
         400_000,
         "columns of a multi-commodity flow program (alltoall), at most, before symmetry is used; "

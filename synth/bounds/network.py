@@ -85,20 +85,14 @@ loading. Only speed depends on them."""
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Vertices 0 … nodes-1 are the machine's, the others are ports.
-
-    Attributes:
-        arcs: shape (2, arcs), tails and heads.
-        size: scaled bandwidth of each arc; times ``unit`` it is GB/s.
-        faithful: every resource of the machine is a port here.
-    """
+    """Vertices 0 … nodes-1 are the machine's, the others are ports."""
 
     nodes: int
     vertices: int
-    arcs: Ints
-    size: Ints
+    arcs: Ints  # shape (2, arcs), tails and heads
+    size: Ints  # scaled bandwidth of each arc; times unit it is GB/s
     unit: Fraction
-    faithful: bool
+    faithful: bool  # every resource of the machine is a port here
 
 
 def network(topology: Topology) -> Network:

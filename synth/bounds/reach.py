@@ -53,15 +53,11 @@ SIZES = tuple(1 << k for k in range(8, 34))
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """T such that ``sum of GBps · max(0, T - us)`` over ``terms`` is at least ``need`` · M.
+    """T such that ``sum of GBps · max(0, T - us)`` over ``terms`` is at least ``need`` · M."""
 
-    Attributes:
-        terms: (us, GBps), ascending in µs; the GB/s count each pair that a byte serves.
-        need: pairs that every byte of M must serve.
-    """
-
+    # (us, GBps), ascending in µs; the GB/s count each pair that a byte serves
     terms: tuple[tuple[Fraction, Fraction], ...]
-    need: Fraction
+    need: Fraction  # pairs that every byte of M must serve
     certificate: Certificate
 
     def at(self, message_bytes: int) -> Fraction:

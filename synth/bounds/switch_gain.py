@@ -31,24 +31,19 @@ NIC, PORT, CABLE, SHARED = "NICs", "ports of GPUs", "cables between switches", "
 
 @dataclass(frozen=True, slots=True)
 class SwitchGain:
-    """Allreduce or another collective on a machine whose switches compute.
+    """Allreduce or another collective on a machine whose switches compute."""
 
-    Attributes:
-        switches: names of those that do.
-        without, with_them: ps per byte of M: attained where known, else the bound; switches that
-            only forward come first.
-        binds_without, binds_with: the binding resources, in words.
-        exact: both times are attained, and no schedule is below the second one.
-        sure: whether they help is proved: what is attained with them is below the bound without,
-            or what is attained without not above the bound with them.
-    """
-
-    switches: tuple[str, ...]
+    switches: tuple[str, ...]  # names of those that do
+    # without, with_them: ps per byte of M: attained where known, else the bound; switches that only
+    # forward come first
     without: Fraction
     with_them: Fraction
+    # binds_without, binds_with: the binding resources, in words
     binds_without: str
     binds_with: str
-    exact: bool
+    exact: bool  # both times are attained, and no schedule is below the second one
+    # The effect is proved: the time with them is below the bound without, or the time
+    # without is not above the bound with them
     sure: bool
 
     @property

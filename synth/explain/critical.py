@@ -56,22 +56,17 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The bottlenecks of a schedule at one message size.
-
-    Attributes:
-        simulation: the simulated run.
-        busiest: the resource that is occupied longest; ``busy_us`` is for how long, in µs.
-        bound_us, certificate: lower bound on the time of any schedule, in µs, and its proof.
-        chain: the critical path, from time 0; none of a schedule in slices or with casts, whose
-            parts start before those that they wait for have ended.
-    """
+    """The bottlenecks of a schedule at one message size."""
 
     schedule: Schedule
-    simulation: Simulation
-    busiest: int
+    simulation: Simulation  # the simulated run
+    busiest: int  # the resource that is occupied longest; busy_us is for how long, in µs
     busy_us: float
+    # bound_us, certificate: lower bound on the time of any schedule, in µs, and its proof
     bound_us: float
     certificate: Certificate
+    # The critical path, from time 0; none of a schedule in slices or with casts, whose parts start
+    # before those that they wait for have ended
     chain: tuple[ChainLink, ...]
 
     @property

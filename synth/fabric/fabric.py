@@ -34,27 +34,22 @@ class Fabric:
     """Links and resources of a topology; made by :func:`fabric_of`, which keeps it.
 
     It is shared by all callers: its arrays must not be written.
-
-    Attributes:
-        ranks, nodes: how many; ranks come first among the nodes.
-        src, dst: the ends of each link.
-        first, resource: link i loads ``resource[first[i]:first[i+1]]``: itself, then the shared
-            resources that it belongs to, ascending.
-        pairs: the same relation by resource, columns (resource, link): the entries of
-            :meth:`Topology.usage`.
-        bandwidth: GB/s of every resource.
-        latency: α of every link in µs.
     """
 
+    # ranks, nodes: how many; ranks come first among the nodes
     ranks: int
     nodes: int
+    # src, dst: the ends of each link
     src: Ints
     dst: Ints
+    # first, resource: link i loads resource[first[i]:first[i+1]]: itself, then the shared resources
+    # that it belongs to, ascending
     first: Ints
     resource: Ints
+    # The same relation by resource, columns (resource, link): the entries of Topology.usage
     pairs: tuple[Ints, Ints]
-    bandwidth: tuple[Fraction, ...]
-    latency: tuple[Fraction, ...]
+    bandwidth: tuple[Fraction, ...]  # GB/s of every resource
+    latency: tuple[Fraction, ...]  # α of every link in µs
 
     @property
     def links(self) -> int:

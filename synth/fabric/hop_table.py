@@ -26,25 +26,20 @@ shortest."""
 
 @dataclass(frozen=True, eq=False)
 class HopTable:
-    """Hops and the resources (links, then shared ones) that they occupy for one chunk.
-
-    Hop h goes from ``src[h]`` to ``dst[h]`` over the links ``links[route[h]:route[h+1]]``. It holds
-    ``resource[first[h]:first[h+1]]`` for ``hold`` ticks each, and has arrived after
-    ``arrives[h]`` (the longest of them and the route's α). ``unit``: ticks in a µs.
-    """
+    """Hops and the resources (links, then shared ones) that they occupy for one chunk."""
 
     ranks: int
     resources: int
-    src: Ints
-    dst: Ints
-    route: Ints
-    links: Ints
-    first: Ints
-    resource: Ints
-    hold: Ints
-    alpha: Ints
-    arrives: Ints
-    unit: int
+    src: Ints  # rank, by hop
+    dst: Ints  # rank, by hop
+    route: Ints  # (hops + 1,): of links, those of hop h, in their order
+    links: Ints  # links, by hop
+    first: Ints  # (hops + 1,): of resource and hold, those of hop h
+    resource: Ints  # resources, by hop
+    hold: Ints  # ticks from the start of the hop for which each is held
+    alpha: Ints  # ticks, by hop: the route's α
+    arrives: Ints  # ticks from the start to the arrival: the longest hold and α
+    unit: int  # ticks in a µs
 
     @property
     def hops(self) -> int:

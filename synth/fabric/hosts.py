@@ -24,23 +24,18 @@ WIDTH = 6
 
 
 class GroupGraph(NamedTuple):
-    """A graph of groups in arrays (all int64), as compiled loops take it.
+    """A graph of groups in arrays (all int64), as compiled loops take it."""
 
-    ``out_link[out_start[v]:out_start[v+1]]`` leave node v; link i loads ``rows[row_start[i]:…]``.
-    ``group`` (nodes,) is -1 for what does not store; ``member[member_start[g]:…]`` are the GPUs
-    of group g. ``width`` is the most links of a route.
-    """
-
-    width: int
-    link_src: Ints
-    link_dst: Ints
-    out_start: Ints
-    out_link: Ints
-    row_start: Ints
-    rows: Ints
-    group: Ints
-    member_start: Ints
-    member: Ints
+    width: int  # most links of a route
+    link_src: Ints  # node, by link of the machine
+    link_dst: Ints  # node, by link of the machine
+    out_start: Ints  # (nodes + 1,): of out_link, the links that leave node v
+    out_link: Ints  # links of this graph, by the node that they leave
+    row_start: Ints  # (links + 1,): of rows, the resources that link i loads
+    rows: Ints  # links and shared resources, by link
+    group: Ints  # of each node; -1: it does not store, or is in none
+    member_start: Ints  # (groups + 1,): of member, the GPUs of group g
+    member: Ints  # GPUs, by group
 
 
 @dataclass(frozen=True, eq=False)

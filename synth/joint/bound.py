@@ -42,22 +42,15 @@ _DIRECTED = (WorkKind.ALLTOALLV, WorkKind.MULTICAST, WorkKind.TRANSFER, Kind.ALL
 
 @dataclass(frozen=True, eq=False)
 class WorkloadSymmetry:
-    """The symmetries and the orbits.
+    """The symmetries and the orbits."""
 
-    Attributes:
-        images, rows: images of nodes (order, nodes) and of resources (order, resources).
-        row_orbit: the orbit of every resource.
-        parts: (demand, part) of each part.
-        part_images: shape (order, parts).
-        part_orbit: the lowest part of each one's orbit.
-    """
-
+    # images, rows: images of nodes (order, nodes) and of resources (order, resources)
     images: Ints32
     rows: Ints32
-    row_orbit: Ints
-    parts: tuple[tuple[int, int], ...]
-    part_images: Ints
-    part_orbit: Ints
+    row_orbit: Ints  # the orbit of every resource
+    parts: tuple[tuple[int, int], ...]  # (demand, part) of each part
+    part_images: Ints  # shape (order, parts)
+    part_orbit: Ints  # the lowest part of each one's orbit
 
 
 def symmetry_of(topology: Topology, demands: Sequence[CollectiveDemand]) -> WorkloadSymmetry:
@@ -209,29 +202,18 @@ class ChosenColumn:
 
 @dataclass(frozen=True, eq=False)
 class JointBound:
-    """The least time of some demands together.
+    """The least time of some demands together."""
 
-    Attributes:
-        demands: those of the collectives.
-        us: proved lower bound in µs.
-        value_us: time of the fluid solution in µs; the bound is this or just below.
-        prices: an integer per resource: the proof.
-        proof: the bound that they prove.
-        loads: bytes that each demand puts on each resource in the solution.
-        chosen: the trees and flows of one demand of each orbit, from which the loads follow.
-        symmetry: the symmetries by which it was solved.
-        rounds: of pricing.
-    """
-
-    demands: tuple[CollectiveDemand, ...]
-    us: Fraction
-    value_us: float
-    prices: tuple[int, ...]
-    proof: PricedBound
-    loads: Floats
+    demands: tuple[CollectiveDemand, ...]  # those of the collectives
+    us: Fraction  # proved lower bound in µs
+    value_us: float  # time of the fluid solution in µs; the bound is this or just below
+    prices: tuple[int, ...]  # an integer per resource: the proof
+    proof: PricedBound  # the bound that they prove
+    loads: Floats  # bytes that each demand puts on each resource in the solution
+    # The trees and flows of one demand of each orbit, from which the loads follow
     chosen: tuple[ChosenColumn, ...]
-    symmetry: WorkloadSymmetry
-    rounds: int
+    symmetry: WorkloadSymmetry  # the symmetries by which it was solved
+    rounds: int  # of pricing
 
     @property
     def exact(self) -> bool:

@@ -206,7 +206,6 @@ class _FlowPaths:
             self.into.setdefault(int(fabric.dst[link]), []).append(link)
 
     def paths(self) -> dict[int, list[WeightedPath]]:
-        """Return the paths of all targets, whose amounts are the demand of each."""
         return {target: list(self._to(target)) for target in sorted(self.wanted)}
 
     def _to(self, target: int) -> Iterator[WeightedPath]:

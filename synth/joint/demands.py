@@ -62,17 +62,11 @@ Part = TreePart | SumPart | FlowPart
 
 @dataclass(frozen=True, slots=True)
 class CollectiveDemand:
-    """The parts of one operation.
+    """The parts of one operation."""
 
-    Attributes:
-        operation: where it comes from.
-        forwarders: ranks that may forward for it, ascending; its members among them.
-        parts: data to move.
-    """
-
-    operation: WorkloadOperation
-    forwarders: tuple[int, ...]
-    parts: tuple[Part, ...]
+    operation: WorkloadOperation  # where it comes from
+    forwarders: tuple[int, ...]  # ranks that may forward for it, ascending; its members among them
+    parts: tuple[Part, ...]  # data to move
 
     @property
     def name(self) -> str:

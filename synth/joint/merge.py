@@ -28,14 +28,10 @@ from ..judge.merged import part_collective
 
 @dataclass(frozen=True, eq=False)
 class MachineShare:
-    """A part of a machine.
+    """A part of a machine."""
 
-    Attributes:
-        topology: the part, its ranks numbered 0, 1, ….
-        ranks, links: the machine's rank and link of each of its own.
-    """
-
-    topology: Topology
+    topology: Topology  # the part, its ranks numbered 0, 1, …
+    # ranks, links: the machine's rank and link of each of its own
     ranks: tuple[int, ...]
     links: tuple[int, ...]
 
@@ -135,20 +131,14 @@ def shares(loads: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class MergePiece:
-    """The schedule of one operation, on a part of the machine.
+    """The schedule of one operation, on a part of the machine."""
 
-    Attributes:
-        operation: its operation of the workload.
-        schedule: on ranks 0, 1, … of that part.
-        ranks, links: the machine's rank and link of each of its ranks and links.
-        bytes: message size M of the schedule's collective.
-    """
-
-    operation: WorkloadOperation
-    schedule: Schedule
+    operation: WorkloadOperation  # its operation of the workload
+    schedule: Schedule  # on ranks 0, 1, … of that part
+    # ranks, links: the machine's rank and link of each of its ranks and links
     ranks: tuple[int, ...]
     links: tuple[int, ...]
-    bytes: int
+    bytes: int  # message size M of the schedule's collective
 
     @property
     def grain(self) -> Fraction:

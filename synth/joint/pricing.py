@@ -26,19 +26,12 @@ from .routes import PricedRoutes
 
 @dataclass(frozen=True, eq=False)
 class SteinerTable:
-    """Costs of trees from every vertex to every subset of some receivers.
+    """Costs of trees from every vertex to every subset of some receivers."""
 
-    Attributes:
-        receivers: vertices, by bit of a subset.
-        cost: shape (2^k, N).
-        goes: the vertex where the tree of a vertex and a subset divides.
-        halves: one of the two subsets it divides into, at that vertex.
-    """
-
-    receivers: tuple[int, ...]
-    cost: Floats
-    goes: AnyArray
-    halves: AnyArray
+    receivers: tuple[int, ...]  # vertices, by bit of a subset
+    cost: Floats  # shape (2^k, N)
+    goes: AnyArray  # the vertex where the tree of a vertex and a subset divides
+    halves: AnyArray  # one of the two subsets it divides into, at that vertex
 
     def arcs(self, root: int, subset: int) -> list[tuple[int, int]]:
         """Return the arcs (tail, head) of the cheapest tree, parents first; routes, not links."""
@@ -133,19 +126,14 @@ class TreeShape:
 
 @dataclass(frozen=True, eq=False)
 class PricedColumn:
-    """One way to serve a part.
+    """One way to serve a part."""
 
-    Attributes:
-        part: its number in the demand.
-        cost: price of a byte.
-        links, load: the links it uses, and how many times a byte of the part loads each.
-        shapes: its trees: one, or for a sum one in and one out; none for flows.
-    """
-
-    part: int
-    cost: float
+    part: int  # its number in the demand
+    cost: float  # price of a byte
+    # links, load: the links it uses, and how many times a byte of the part loads each
     links: Ints
     load: Floats
+    # Its trees: one, or for a sum one in and one out; none for flows
     shapes: tuple[TreeShape, ...] = ()
 
     def key(self) -> bytes:

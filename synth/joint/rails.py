@@ -31,37 +31,24 @@ from .merge import MergePiece
 
 @dataclass(frozen=True, eq=False)
 class RailPieces:
-    """Data sent, in columns: pieces of pairs of ranks, each over one rail.
+    """Data sent, in columns: pieces of pairs of ranks, each over one rail."""
 
-    Attributes:
-        source, target: ranks.
-        rail: number of the GPU, in both hosts, whose rail it takes; -1 inside a host.
-        grains: its size.
-        stage: in which stage it goes.
-    """
-
+    # source, target: ranks
     source: Ints
     target: Ints
-    rail: Ints
-    grains: Ints
-    stage: Ints
+    rail: Ints  # number of the GPU, in both hosts, whose rail it takes; -1 inside a host
+    grains: Ints  # its size
+    stage: Ints  # in which stage it goes
 
 
 @dataclass(frozen=True, eq=False)
 class RailPlan:
-    """Plan by which a matrix is sent.
+    """Plan by which a matrix is sent."""
 
-    Attributes:
-        us: lower bound of any way to send it, in µs.
-        grain: bytes of a grain.
-        stages: one-to-one transfers between hosts, in grains of each rail.
-        pieces: all that is sent.
-    """
-
-    us: float
-    grain: Fraction
-    stages: tuple[Stage, ...]
-    pieces: RailPieces
+    us: float  # lower bound of any way to send it, in µs
+    grain: Fraction  # bytes of a grain
+    stages: tuple[Stage, ...]  # one-to-one transfers between hosts, in grains of each rail
+    pieces: RailPieces  # all that is sent
 
 
 class RailPlanner:
@@ -104,7 +91,7 @@ class RailPlanner:
         blocks = np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
         between = blocks * ~np.eye(hosts, dtype=bool)[:, :, None, None]
         quota = between.sum(axis=(2, 3)) // size
-        stages = stages_of(quota)
+        stages = stages_of(quota, most=4096)
         sent = _staged(_balanced(between, quota), quota, stages, size)
         # Data that stays in its host comes last, since links inside are wide.
         i, _, s, d = np.nonzero((blocks - between) * ~np.eye(size, dtype=bool))
@@ -367,7 +354,7 @@ class Stage:
     width: int
 
 
-def stages_of(matrix: Ints, most: int = 4096) -> list[Stage]:
+def stages_of(matrix: Ints, most: int) -> list[Stage]:
     """Return stages that move a matrix of whole amounts; their widths add up to the largest sum of
     a row or a column. ``most`` stages, at most: the rest is in none."""
     left = np.array(matrix, np.int64)

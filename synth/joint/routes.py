@@ -19,17 +19,11 @@ from ..fabric.fabric import Fabric
 
 @dataclass(frozen=True, eq=False)
 class PricedRoutes:
-    """Links with prices, for routes over some forwarders; ``backwards`` turns every link round.
+    """Links with prices, for routes over some forwarders; ``backwards`` turns every link round."""
 
-    Attributes:
-        fabric: the links.
-        price: of each link, 0 or more.
-        through: of each rank, whether it forwards.
-    """
-
-    fabric: Fabric
-    price: Floats
-    through: Bools
+    fabric: Fabric  # the links
+    price: Floats  # of each link, 0 or more
+    through: Bools  # of each rank, whether it forwards
     backwards: bool = False
 
     @cached_property

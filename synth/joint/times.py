@@ -40,21 +40,15 @@ class ClassTimes:
 
 @dataclass(frozen=True, eq=False)
 class CollectiveTimes:
-    """Times of several collectives.
-
-    Attributes:
-        joint: all of them together, at best.
-        classes: each class alone.
-        own_loads: bytes of each demand on each resource where each class has its own routes: those
-            of its least time, and of these the shortest.
-        sentence: the binding resources.
-    """
+    """Times of several collectives."""
 
     topology: Topology
-    joint: JointBound
-    classes: tuple[ClassTimes, ...]
+    joint: JointBound  # all of them together, at best
+    classes: tuple[ClassTimes, ...]  # each class alone
+    # Bytes of each demand on each resource where each class has its own routes: those of its least
+    # time, and of these the shortest
     own_loads: Floats
-    sentence: str
+    sentence: str  # the binding resources
 
     @property
     def demands(self) -> tuple[CollectiveDemand, ...]:

@@ -22,16 +22,24 @@ rules of :mod:`weft.dsl.nouns.sketch` can be read in several ways, they mean:
   reduce_scatter do. Different chunks may be in different phases at once.
 * *chunks by size*: the schedule has one of the numbers of chunks.
 * *fixed sends*: ``piece`` is the number of the chunk within its unit, from 0; steps count from 1.
+
+A cast is a hop from each of its sources to each of its other destinations: *forbid* must name none
+of these pairs and none of its links, and one *only* must name them all, or all its links. *switch
+reduce, multicast, off, groups*: what the passes of casts through that switch do. Numbers of chunks
+and of steps are of the whole schedule. All other rules are about transfers; a schedule with casts
+does not keep them.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
+from weft.dsl.nouns.casts import cast_name
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
@@ -57,8 +65,8 @@ from weft.dsl.nouns.sketch import (
 
 from ..fabric.fabric import fabric_of
 from ..fabric.occupancy import transfer_name, transfer_of_link
+from .casts import switch_passes
 from .paths import detours, hops_travelled, out_of_phase
-from .sketch_casts import casts_broken
 
 _TOLD = 8  # transfers named for one rule
 
@@ -68,7 +76,7 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Bools) -> Iterat
 
     ``redundant`` marks the transfers that bring only data that is there already.
     """
-    of_casts = [f"{_title(rule)}: {text}" for rule, text in casts_broken(schedule, sketch)]
+    of_casts = [f"{_title(rule)}: {text}" for rule, text in _casts_broken(schedule, sketch)]
     yield from of_casts
     if of_casts:  # the others look at transfers alone
         return
@@ -84,7 +92,9 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Bools) -> Iterat
             case Only():
                 pass
             case Forbid():
-                yield from _broken(schedule, [rule], _forbidden(schedule, rule), "forbidden")
+                used = _links_used(schedule, rule.links) > 0
+                bad = _pair_mask(schedule, rule.pairs) | used
+                yield from _broken(schedule, [rule], bad, "forbidden")
             case Relay():
                 pass  # all of them together
             case SwitchPolicy():
@@ -165,10 +175,6 @@ def _named(s: Schedule, rule: Only) -> Bools:
         return _pair_mask(s, rule.pairs)
     all_named: Bools = _links_used(s, rule.links) == np.diff(s.route_start)
     return _pair_mask(s, rule.pairs) | all_named
-
-
-def _forbidden(s: Schedule, rule: Forbid) -> Bools:
-    return _pair_mask(s, rule.pairs) | (_links_used(s, rule.links) > 0)
 
 
 def _starts(s: Schedule) -> Bools:
@@ -348,3 +354,53 @@ def _fixed_send(s: Schedule, rule: FixedSend, redundant: Bools) -> Iterator[str]
     when = f" in step {rule.step - 1}" if rule.step is not None else ""
     for chunk in np.flatnonzero(chosen & ~sent).tolist()[:_TOLD]:
         yield f"{_title(rule)}: chunk {chunk} is not sent {rule.pair[0]} -> {rule.pair[1]}{when}"
+
+
+# --- casts ----------------------------------------------------------------------------------------
+
+
+def _casts_broken(schedule: Schedule, sketch: Sketch) -> Iterator[tuple[Rule, str]]:
+    """Yield each rule that a cast breaks, and how."""
+    if not len(schedule.casts):
+        return
+    only = [rule for rule in sketch.rules if isinstance(rule, Only)]
+    for i, one in enumerate(schedule.casts):
+        name, links = cast_name(one, i), frozenset(one.links)
+        pairs = frozenset((s, d) for s in one.sources for d in one.destinations if s != d)
+        if only and not any(pairs <= r.pairs or links <= r.links for r in only):
+            yield only[0], f"{name}: no such rule names all its hops"
+        for rule in sketch.rules:
+            if isinstance(rule, Forbid) and (pairs & rule.pairs or links & rule.links):
+                yield rule, f"{name}: forbidden"
+    for rule in sketch.rules:
+        if isinstance(rule, CastPolicy):
+            yield from ((rule, text) for text in _beyond(schedule, rule))
+        elif not _cast_keeps(rule):
+            yield rule, "the rule is about transfers, and the schedule has casts"
+
+
+def _cast_keeps(rule: Rule) -> bool:
+    """Return True if casts cannot break a rule, or it was looked at."""
+    if isinstance(rule, SwitchPolicy):
+        return rule.limit is None
+    return isinstance(rule, Only | Forbid | Chunks | ChunksBySize | MaxSteps)
+
+
+def _beyond(schedule: Schedule, rule: CastPolicy) -> Iterator[str]:
+    """Yield uses of a switch by casts that the rule does not allow."""
+    groups: set[frozenset[int]] = set()
+    name = schedule.topology.nodes[rule.switch].name
+    for i, one in enumerate(schedule.casts):
+        for switch, before, after in switch_passes(schedule.topology, one):
+            if switch != rule.switch:
+                continue
+            sides = {"reduces": before, "multicast": after}
+            used = {word: side for word, side in sides.items() if len(side) > 1}
+            stray = () if rule.allowed is None else sorted(used.keys() - rule.allowed)
+            for word in stray:
+                does = "sums" if word == "reduces" else "copies"
+                yield f"{cast_name(one, i)}: {name} {does}"
+            if used:
+                groups.add(frozenset(chain.from_iterable(used.values())))
+    if rule.groups is not None and len(groups) > rule.groups:
+        yield f"the casts use {len(groups)} groups of {name}"

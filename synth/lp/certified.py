@@ -39,7 +39,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, Words, distinct_values
+from weft.dsl.base.arrays import (
+    GOLDEN,
+    AnyArray,
+    Bools,
+    Floats,
+    Ints,
+    Words,
+    distinct_values,
+    scrambled,
+)
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError
 from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -91,14 +100,6 @@ _GRID = 1 << 33  # denominator of last resort
 class LinearProgram:
     """Minimise cost·x subject to a_ub x <= b_ub, a_eq x = b_eq, 0 <= x <= upper; all integers.
 
-    Attributes:
-        cost: shape (columns,).
-        a_ub, b_ub: inequality rows, a ``SparseMatrix``, one of SciPy's or a
-            dense array, and their right-hand side. Kept as the first.
-        a_eq, b_eq: equality rows.
-        upper: bounds of the columns, :data:`UNBOUNDED` where there is none. They make the
-            certificate robust, so state those that are known.
-
     Scale rational rows to integers row by row, the cost as a whole.
 
     Raises:
@@ -106,11 +107,16 @@ class LinearProgram:
             that 64-bit sums could overflow.
     """
 
-    cost: Ints
+    cost: Ints  # shape (columns,)
+    # a_ub, b_ub: inequality rows, a SparseMatrix, one of SciPy's or a dense array, kept as the
+    # first, and the right-hand sides
     a_ub: Any = None
     b_ub: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    # a_eq, b_eq: equality rows
     a_eq: Any = None
     b_eq: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    # Bounds of the columns, UNBOUNDED where there is none. They make the certificate robust, so
+    # state those that are known.
     upper: Ints | None = None
 
     def __post_init__(self) -> None:
@@ -511,8 +517,4 @@ def _gather(matrix: SparseMatrix, other: Words) -> Words:
 
 
 def _mix(x: Words) -> Words:
-    """SplitMix64's finalizer: a bijection that scatters nearby numbers."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return scrambled(x + GOLDEN)

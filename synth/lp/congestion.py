@@ -29,23 +29,14 @@ from .highs import Solved, iteration_steps, solve_lp
 
 @dataclass(frozen=True, eq=False)
 class Congestion:
-    """The program. Rows and columns keep the order in which they are given here.
+    """The program. Rows and columns keep the order in which they are given here."""
 
-    Attributes:
-        loads: sparse, shape (resources, columns).
-        family: of each column.
-        demand: of each family. With shares: 0 everywhere.
-        width: of each resource; None: 1.
-        room: of each resource; None: 0. Negative where something is loaded anyway.
-        share: which free share each family carries; None: demands are given.
-    """
-
-    loads: Any
-    family: Ints
-    demand: Floats
-    width: Floats | None = None
-    room: Floats | None = None
-    share: Ints | None = None
+    loads: Any  # sparse, (resources, columns)
+    family: Ints  # of each column
+    demand: Floats  # of each family; with shares 0 everywhere
+    width: Floats | None = None  # of each resource; None: 1
+    room: Floats | None = None  # of each resource; None: 0; negative where it is loaded anyway
+    share: Ints | None = None  # which free share each family carries; None: demands are given
 
     @property
     def columns(self) -> int:

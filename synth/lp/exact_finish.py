@@ -44,17 +44,12 @@ _FREE_DENOMINATOR = 60
 
 @dataclass(frozen=True, eq=False)
 class FamilyProgram:
-    """The master program of few families, exactly.
+    """The master program of few families, exactly."""
 
-    Attributes:
-        room: uses of each resource (orbit) per unit of weight and of time (chunks per GB/s).
-        families: those that are served, once for each chunk.
-        joint: both halves of the families carry the same free shares, which sum to 1.
-    """
-
+    # Uses of each resource (orbit) per unit of weight and of time (chunks per GB/s)
     room: tuple[Fraction, ...]
-    families: Ints
-    joint: bool
+    families: Ints  # those that are served, once for each chunk
+    joint: bool  # both halves of the families carry the same free shares, which sum to 1
 
     def time(self, loads: Ints, weights: list[Fraction]) -> Fraction:
         """Return the exact time of the busiest resource."""

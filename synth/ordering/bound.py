@@ -31,21 +31,17 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoundStep:
-    """One step of a certificate: at least ``ticks`` pass, because of a path or of a resource.
+    """One step of a certificate: at least ``ticks`` pass, because of a path or of a resource."""
 
-    Attributes:
-        side: until ``task`` may start, after its end, or until the end of all.
-        path: tasks one after another whose times, with the head of the first and the tail of the
-            last, add up to ``ticks``; empty if a resource is the reason.
-        resource: its number; its load of ``tasks`` is ``ticks - head - tail``. None of them starts
-            before ``head``; from the end of each of them at least ``tail`` pass (of a step that
-            bounds a tail, both the other way round).
-    """
-
-    side: Side
+    side: Side  # until task may start, after its end, or until the end of all
     ticks: int
     task: int = -1
+    # Tasks one after another whose times, with the head of the first and the tail of the last, add
+    # up to ticks; empty if a resource is the reason
     path: tuple[int, ...] = ()
+    # Its number; its load of tasks is ticks - head - tail. None of them starts before head; from
+    # the end of each of them at least tail pass (of a step that bounds a tail, both the other way
+    # round).
     resource: int = -1
     head: int = 0
     tail: int = 0

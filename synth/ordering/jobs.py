@@ -43,25 +43,19 @@ class PeriodicJob:
 
 @dataclass(frozen=True, slots=True)
 class Shifts:
-    """Shifts in µs, one per job; the first is 0.
-
-    Attributes:
-        common_us: the common period.
-        before, excess: µs of a resource that are requested beyond all of it, in a common period and
-            summed over the resources: unshifted, and with the shifts.
-        bound: least excess that is proved; equal to ``excess`` where ``optimal``.
-        drift_us: by how much one job may come late or early without any excess; None if there is
-            excess anyway, or if it is less than a tick of a coarse grid.
-        by_resource: excess of each resource with the shifts.
-    """
+    """Shifts in µs, one per job; the first is 0."""
 
     us: tuple[Fraction, ...]
-    common_us: Fraction
+    common_us: Fraction  # the common period
+    # before, excess: µs of a resource that are requested beyond all of it, in a common period and
+    # summed over the resources: unshifted, and with the shifts
     before: Fraction
     excess: Fraction
-    bound: Fraction
+    bound: Fraction  # least excess that is proved; equal to excess where optimal
+    # By how much one job may come late or early without any excess; None if there is excess anyway,
+    # or if it is less than a tick of a coarse grid
     drift_us: Fraction | None
-    by_resource: dict[str, Fraction]
+    by_resource: dict[str, Fraction]  # excess of each resource with the shifts
 
     @property
     def optimal(self) -> bool:

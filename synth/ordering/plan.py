@@ -107,7 +107,6 @@ class _Search:
         return _Tried(sequence, line, self.cost(line))
 
     def cost(self, line: TaskTimeline) -> tuple[float, float]:
-        """Return by how much a timeline is late, and its end."""
         late = max((line.ends[at] - due for at, due in self.dues), default=0.0)
         return round(max(0.0, late), ORDER_EFFORT.digits), round(line.us, ORDER_EFFORT.digits)
 

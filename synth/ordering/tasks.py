@@ -52,16 +52,12 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskGraph:
-    """Tasks in the order of the workload.
-
-    Attributes:
-        occupied: names of resources that they use; those that all tasks occupy alike are one.
-        scale: ticks of a µs; all times are whole ticks.
-    """
+    """Tasks in the order of the workload."""
 
     tasks: tuple[Task, ...]
+    # Names of resources that they use; those that all tasks occupy alike are one
     occupied: tuple[str, ...]
-    scale: int
+    scale: int  # ticks of a µs; all times are whole ticks
 
     def us(self, ticks: int) -> Fraction:
         """Return a time in µs."""

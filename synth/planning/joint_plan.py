@@ -61,17 +61,11 @@ ALONE_EFFORT = AloneEffort()
 
 @dataclass(frozen=True, slots=True)
 class AloneBound:
-    """A lower bound on the time of one operation, and so of any workload with it.
+    """A lower bound on the time of one operation, and so of any workload with it."""
 
-    Attributes:
-        name: of the operation.
-        us: the bound in µs, latency counted.
-        certificate: why.
-    """
-
-    name: str
-    us: Fraction
-    certificate: Certificate
+    name: str  # of the operation
+    us: Fraction  # the bound in µs, latency counted
+    certificate: Certificate  # why
 
 
 def is_standard(demand: CollectiveDemand) -> bool:
@@ -103,17 +97,11 @@ def largest_alone(
 
 @dataclass(frozen=True, eq=False)
 class AloneQuestion:
-    """An operation on the part of the machine that may forward for it.
+    """An operation on the part of the machine that may forward for it."""
 
-    Attributes:
-        share: that part.
-        collective: on its ranks. Of demands of several shards: with a byte for each.
-        bytes: its message size M; None where the sizes of shards are left out.
-    """
-
-    share: MachineShare
-    collective: Collective
-    bytes: int | None
+    share: MachineShare  # that part
+    collective: Collective  # on its ranks. Of demands of several shards: with a byte for each.
+    bytes: int | None  # its message size M; None where the sizes of shards are left out
 
     @staticmethod
     def of(topology: Topology, demand: CollectiveDemand) -> AloneQuestion:
@@ -196,19 +184,13 @@ SEGMENTS = (1, 4, 16, 64, 128, 256)
 
 @dataclass(frozen=True, eq=False)
 class JointPlan:
-    """A verified schedule for all demands.
+    """A verified schedule for all demands."""
 
-    Attributes:
-        schedule: of all, on the whole machine.
-        us: its simulated time in µs.
-        ends: when each demand is done, in µs.
-        way: how it was found: ``own routes``, ``partition``, ``trees`` and ``paths`` of the
-            joint solution, ``best routes`` of all engines, or those ``in turn``.
-    """
-
-    schedule: Schedule
-    us: float
-    ends: tuple[float, ...]
+    schedule: Schedule  # of all, on the whole machine
+    us: float  # its simulated time in µs
+    ends: tuple[float, ...]  # when each demand is done, in µs
+    # How it was found: own routes, partition, trees and paths of the joint solution, best routes of
+    # all engines, or those in turn
     way: str
 
 

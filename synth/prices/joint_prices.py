@@ -36,35 +36,25 @@ from .route_costs import route_costs
 
 @dataclass(frozen=True, slots=True)
 class PricedDemand:
-    """The demand of one collective, for the bound.
+    """The demand of one collective, for the bound."""
 
-    Attributes:
-        forwarders: ranks that may forward, ascending.
-        trees: (holders, receivers, bytes, backwards) of data that goes along a tree, or along a
-            forest where several ranks hold it.
-        sums: (members, bytes) of data that is added up for all members.
-        flows: (source, targets, bytes for each) of other data; one number of bytes: for each.
-    """
-
-    forwarders: tuple[int, ...]
+    forwarders: tuple[int, ...]  # ranks that may forward, ascending
+    # (holders, receivers, bytes, backwards) of data that goes along a tree, or along a forest where
+    # several ranks hold it
     trees: tuple[tuple[tuple[int, ...], tuple[int, ...], Fraction, bool], ...] = ()
+    # (members, bytes) of data that is added up for all members
     sums: tuple[tuple[tuple[int, ...], Fraction], ...] = ()
+    # (source, targets, bytes for each) of other data; one number of bytes: for each
     flows: tuple[tuple[int, tuple[int, ...], tuple[Fraction, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PricedBound:
-    """A bound, and its two sides.
+    """A bound, and its two sides."""
 
-    Attributes:
-        us: the bound in µs.
-        costs: least cost of each demand, price times bytes.
-        worth: price times GB/s of everything.
-    """
-
-    us: Fraction
-    costs: tuple[Fraction, ...]
-    worth: Fraction
+    us: Fraction  # the bound in µs
+    costs: tuple[Fraction, ...]  # least cost of each demand, price times bytes
+    worth: Fraction  # price times GB/s of everything
 
 
 def joint_prices(

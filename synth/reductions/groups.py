@@ -39,19 +39,13 @@ from weft.dsl.nouns.topology import Link, Resource, Topology
 
 @dataclass(frozen=True, eq=False)
 class GroupPart:
-    """The collective of one group in one phase.
+    """The collective of one group in one phase."""
 
-    Attributes:
-        phase: its number.
-        kind: what the group does.
-        ranks: its members, in order; member i is rank i of the part's own problem.
-        cells: shape (units of the plain collective, copies): the group does the same with as many
-            cells of every unit at once.
-    """
-
-    phase: int
-    kind: Kind
-    ranks: tuple[int, ...]
+    phase: int  # its number
+    kind: Kind  # what the group does
+    ranks: tuple[int, ...]  # its members, in order; member i is rank i of the part's own problem
+    # Shape (units of the plain collective, copies): the group does the same with as many cells of
+    # every unit at once
     cells: Ints
 
 

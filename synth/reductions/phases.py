@@ -252,7 +252,6 @@ class _PhasedSolve:
         return made[fewest_slices(doubled(time, most, self.effort.slower))]
 
     def outcome(self) -> Outcome:
-        """Return the outcome that is best for the objective."""
         if not self.found:
             return Outcome(Status.NOTHING)
         points = self.found

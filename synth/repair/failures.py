@@ -40,22 +40,15 @@ ALIKE = frozenset({Kind.ALLGATHER, Kind.ALLREDUCE, Kind.REDUCE_SCATTER, Kind.ALL
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FailureLoss:
-    """Cost of one failure.
+    """Cost of one failure."""
 
-    Attributes:
-        down: the failure that represents its orbit; ``others`` are the rest of the orbit.
-        left: the machine without it.
-        bound: lower bound of the collective there; None if ranks are cut off.
-        lost: the ranks that are cut off, by their numbers in the whole machine.
-        ratio: the new bound over the old one, for large messages or at a size; None if ranks are
-            cut off or nothing moves.
-    """
-
-    down: Down
+    down: Down  # the failure that represents its orbit; others are the rest of the orbit
     others: tuple[Down, ...]
-    left: Degraded
-    bound: Bounds | None
-    lost: tuple[int, ...]
+    left: Degraded  # the machine without it
+    bound: Bounds | None  # lower bound of the collective there; None if ranks are cut off
+    lost: tuple[int, ...]  # the ranks that are cut off, by their numbers in the whole machine
+    # The new bound over the old one, for large messages or at a size; None if ranks are cut off or
+    # nothing moves
     ratio: Fraction | None
 
     @property
@@ -78,21 +71,20 @@ def what_if(
     *,
     message_bytes: int | None = None,
     directions: bool = False,
-    alike: bool = True,
     tell: Callable[[int, int], None] | None = None,
 ) -> WhatIf:
     """Return every single failure of a machine, ranked by the new bound: for large messages, or
     for one size in bytes.
 
-    ``directions``: links one by one instead of cables. ``alike``: one failure of each orbit
-    represents all. ``tell`` is called with (done, total). Costs one bound per orbit.
+    ``directions``: links one by one instead of cables. One failure of each orbit represents all, so
+    the cost is one bound per orbit. ``tell`` is called with (done, total).
 
     Raises:
         BadTopology: ranks that cannot reach each other even now.
     """
     before = bounds(topology, collective)
     single = singles(topology, directions=directions)
-    groups = _orbits(topology, collective, single) if alike else [[down] for down in single]
+    groups = _orbits(topology, collective, single)
     losses = []
     for done, group in enumerate(groups):
         losses.append(_loss(topology, collective, group, before, message_bytes))

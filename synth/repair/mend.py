@@ -348,7 +348,7 @@ def _finer(schedule: Schedule, least: int) -> Schedule:
 
 
 def repairs(
-    schedule: Schedule, left: Degraded, effort: RepairEffort = REPAIR_EFFORT
+    schedule: Schedule, left: Degraded, effort: RepairEffort
 ) -> Iterator[tuple[str, Schedule]]:
     """Yield repairs of the schedule, each with a word for its kind: by whole chunks; by fractions
     and by fewer equal pieces, if the schedule allows it; with every chunk cut into more and more

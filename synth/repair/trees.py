@@ -41,23 +41,17 @@ def require_ranks(left: Degraded) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Damage:
-    """A schedule for ``left.whole``, seen from ``left.topology``.
+    """A schedule for ``left.whole``, seen from ``left.topology``."""
 
-    Attributes:
-        schedule, left: as they are given.
-        moved: the links of all routes by their numbers in ``left.topology``, -1 for failed links.
-        hit: mask of the transfers that use a failed link.
-        order, start: ``order[start[c]:start[c+1]]`` are the transfers of chunk c.
-        chunks: the broken chunks, ascending.
-    """
-
+    # schedule, left: as they are given
     schedule: Schedule
     left: Degraded
-    moved: Ints
-    hit: Bools
+    moved: Ints  # the links of all routes by their numbers in left.topology, -1 for failed links
+    hit: Bools  # mask of the transfers that use a failed link
+    # order, start: order[start[c]:start[c+1]] are the transfers of chunk c
     order: Ints
     start: Ints
-    chunks: tuple[int, ...]
+    chunks: tuple[int, ...]  # the broken chunks, ascending
 
     @staticmethod
     def of(schedule: Schedule, left: Degraded) -> Damage:

@@ -39,5 +39,4 @@ class _SolutionSender(cp_model_helper.SolutionCallback):
         self._found = found
 
     def OnSolutionCallback(self) -> None:
-        """Receive a solution from the solver."""
         self._found([self.SolutionIntegerValue(i) for i in self._variables])

@@ -33,14 +33,10 @@ compute. It decides no answer: the same question is sent again."""
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Callbacks of a question to a solver: the request to stop, and remarks.
+    """Callbacks of a question to a solver: the request to stop, and remarks."""
 
-    Attributes:
-        stopped: returns whether the answer is not wanted any more.
-        tell: receives a line of text where the process had to be started again.
-    """
-
-    stopped: Callable[[], bool] = never
+    stopped: Callable[[], bool] = never  # returns whether the answer is not wanted any more
+    # Receives a line of text where the process had to be started again
     tell: Callable[[str], None] = lambda _: None
 
 

@@ -66,24 +66,18 @@ def tie_price(price: Floats) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Arcs:
-    """The cheapest routes under some prices.
+    """The cheapest routes under some prices."""
 
-    Attributes:
-        cost: of each arc with the issuer's own copy, infinite where there is none; shape
-            (vertices, vertices).
-        before: the state before each one on the way from each vertex, -9999: none.
-        ends: the state in which each arc ends.
-        link: the cheapest link between two states, by ``tail * states + head``.
-        back: the link of the issuer's own copy, from each switch to each rank, or -1; shape
-            (switches, ranks).
-        own: the link of the issuer to each switch with its issuer in the group, or -1; same shape.
-    """
-
+    # Of each arc with the issuer's own copy, infinite where there is none; shape (vertices,
+    # vertices)
     cost: Floats
-    before: Ints32
-    ends: Ints
-    link: dict[int, int]
+    before: Ints32  # the state before each one on the way from each vertex, -9999: none
+    ends: Ints  # the state in which each arc ends
+    link: dict[int, int]  # the cheapest link between two states, by tail * states + head
+    # The link of the issuer's own copy, from each switch to each rank, or -1; shape (switches,
+    # ranks)
     back: Ints
+    # The link of the issuer to each switch with its issuer in the group, or -1; same shape
     own: Ints
 
     def route(self, tail: int, head: int) -> tuple[int, ...]:
@@ -101,15 +95,10 @@ class Arcs:
 
 @dataclass(frozen=True, eq=False)
 class SteinerGraph:
-    """Ranks, then the switches that compute in one direction of trees.
+    """Ranks, then the switches that compute in one direction of trees."""
 
-    Attributes:
-        topology: the machine, reversed for trees that lead to a root.
-        switches: nodes of the vertices behind the ranks.
-    """
-
-    topology: Topology
-    switches: tuple[int, ...]
+    topology: Topology  # the machine, reversed for trees that lead to a root
+    switches: tuple[int, ...]  # nodes of the vertices behind the ranks
 
     @staticmethod
     def of(topology: Topology, *, outward: bool) -> SteinerGraph:

@@ -68,23 +68,17 @@ class RoutedTree:
 
 @dataclass(frozen=True, eq=False)
 class CastPacking:
-    """Pairs of trees to and from a root, with exact weights that add up to 1.
-
-    Attributes:
-        orbits: the symmetries; each pair stands for its images under all of them.
-        pairs: (weight, tree to the root, tree from it).
-        us_per_byte: the time of the busiest resource per byte of the buffer, exactly.
-        proof: prices under which all pairs of trees cost so much that, of all schedules that bring
-            every byte to one place and spread it from there, none is quicker; None: not proved.
-        steps: the work that it took.
-    """
+    """Pairs of trees to and from a root, with exact weights that add up to 1."""
 
     topology: Topology
-    orbits: Orbits
+    orbits: Orbits  # the symmetries; each pair stands for its images under all of them
+    # (weight, tree to the root, tree from it)
     pairs: tuple[tuple[Fraction, RoutedTree, RoutedTree], ...]
-    us_per_byte: Fraction
+    us_per_byte: Fraction  # the time of the busiest resource per byte of the buffer, exactly
+    # Prices under which all pairs of trees cost so much that, of all schedules that bring every
+    # byte to one place and spread it from there, none is quicker; None: not proved
     proof: PairPrices | None
-    steps: int = 0
+    steps: int = 0  # the work that it took
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,7 +146,8 @@ class _Defaults:
 
 
 @cache
-def _table() -> _Defaults:
+def _table(kind: str = "group") -> _Defaults:
+    """The defaults (``group``), or the most that was seen of them (``best``)."""
     text = files(__package__).joinpath("calibrated.toml").read_text(encoding="utf-8")
     data: dict[str, Any] = tomllib.loads(text)
     groups = tuple(
@@ -157,7 +158,7 @@ def _table() -> _Defaults:
             one["source"],
             {key: exact(x, key) for key, x in flattened(one["values"]).items()},
         )
-        for one in data["group"]
+        for one in data[kind]
     )
     families = {
         name: (Medium(one["medium"]), one.get("like", "")) for name, one in data["family"].items()
@@ -345,6 +346,17 @@ class ModelChoice:
 
 USUAL_CHOICE = ModelChoice()
 """The model of programs where none is named."""
+
+
+def at_best(choice: ModelChoice, topology: Topology, runtime: str) -> ModelChoice:
+    """Return a choice whose defaults are at the most that was seen of them, for bounds on times
+    that are measured. Numbers of the machine, or of the choice, stay."""
+    table, line, more = _table("best"), family_line(topology), list[TimingNumber]()
+    for one in choice.on(topology, runtime).numbers:
+        found = table.find(one.key, line, runtime)
+        if found and one.certainty is not Certainty.GIVEN and found.value > one.value:
+            more.append(TimingNumber(one.key, found.value, found.source))
+    return replace(choice, given=(*choice.given, *more))
 
 
 @kept()

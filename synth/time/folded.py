@@ -33,20 +33,12 @@ _BLOCK = 1 << 22  # numbers that are compared at a time, for the sake of memory
 
 @dataclass(frozen=True, eq=False)
 class FoldedSchedule:
-    """One part of a schedule, that stands for all ``copies`` of it.
+    """One part of a schedule, that stands for all copies of it."""
 
-    Attributes:
-        part: its transfers, as a schedule of the same machine.
-        copies: transfer i of the part and its images are the transfers ``i * copies`` and following
-            of the whole.
-        redundant: of the part's transfers, as :class:`weft.synth.judge.replay.Replay` says.
-        first_row: for each resource the least of its orbit.
-    """
-
-    part: Schedule
-    copies: int
-    redundant: Bools
-    first_row: Ints
+    part: Schedule  # its transfers, as a schedule of the same machine
+    copies: int  # images of transfer i of the part are i * copies and following of the whole
+    redundant: Bools  # of the part's transfers, as weft.synth.judge.replay.Replay says
+    first_row: Ints  # for each resource the least of its orbit
 
     def of_all(self, column: AnyArray) -> AnyArray:
         """Return a column of the whole schedule's transfers from that of the part's."""

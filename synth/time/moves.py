@@ -23,31 +23,21 @@ from ..judge.replay import replay
 
 @dataclass(frozen=True, eq=False)
 class QueuedRows:
-    """The rows of a schedule in columns; see the module's text.
-
-    Attributes:
-        chunk, step, source, target: of each row.
-        places: of chunks on ranks; meetings are numbered from here, ``meetings`` of them.
-        route_start, route_links: row i holds ``route_links[route_start[i]:route_start[i+1]]``.
-        priority: of the planned order, if there is one.
-        redundant: rows that bring what is there already.
-        transfers, legs: the row of each transfer, and of each link of the casts.
-        pace: µs that the row takes at least for each byte of a grain; empty: no row does.
-    """
+    """The rows of a schedule in columns; see the module's text."""
 
     chunk: Ints32
-    step: Ints32
-    source: Ints
-    target: Ints
-    places: int
-    meetings: int
-    route_start: Ints
+    step: Ints32  # ascends
+    source: Ints  # place
+    target: Ints  # place
+    places: int  # of chunks on ranks; meetings are numbered from here
+    meetings: int  # how many there are
+    route_start: Ints  # (rows + 1,): of route_links, the links that each row holds
     route_links: Ints32
-    priority: Ints32 | None
-    redundant: Bools
-    transfers: Ints | slice
-    legs: Ints | slice
-    pace: tuple[Fraction, ...] = ()
+    priority: Ints32 | None  # of the planned order, if there is one
+    redundant: Bools  # it brings what is there already
+    transfers: Ints | slice  # row of each transfer
+    legs: Ints | slice  # row of each link of the casts, in their order
+    pace: tuple[Fraction, ...] = ()  # least µs of each row a byte of a grain; empty: 0 for all
 
     def __len__(self) -> int:
         return len(self.chunk)
@@ -219,29 +209,21 @@ def _brings_nothing(s: Schedule, cast: Ints, head: Ints) -> Bools:
 class Movements:
     """The movements of a schedule in columns.
 
-    Attributes:
-        chunk, step: of each.
-        src, dst: nodes where it starts and ends.
-        reduce: whether it is added to something at its end, at a rank or at a switch that sums, or
-            brings what a switch has summed to the one rank that wants it.
-        route_start, route_links: movement i goes over
-            ``route_links[route_start[i]:route_start[i+1]]``.
-        cast: the cast that it is a leg of; -1: it is a transfer.
-        operation: what it belongs to: transfers are numbered first, then casts.
-        row, leg: the movement of each transfer, and of each link of the casts.
+    A movement reduces if it is added to something at its end, at a rank or at a switch that sums,
+    or brings what a switch has summed to the one rank that wants it.
     """
 
     chunk: Ints32
     step: Ints32
-    src: Ints
-    dst: Ints
+    src: Ints  # node where it starts
+    dst: Ints  # node where it ends
     reduce: Bools
-    route_start: Ints
+    route_start: Ints  # (movements + 1,): of route_links, the route of each
     route_links: Ints32
-    cast: Ints
-    operation: Ints
-    row: Ints
-    leg: Ints
+    cast: Ints  # the cast that it is a leg of; -1: it is a transfer
+    operation: Ints  # what it belongs to: transfers are numbered first, then casts
+    row: Ints  # movement of each transfer
+    leg: Ints  # movement of each link of the casts
 
     def __len__(self) -> int:
         return len(self.chunk)

@@ -41,57 +41,40 @@ class ProgramTimeline:
     chunks is several of them (``table.op``, ``table.chunks`` and so on say what each does). An
     operation has **phases** (waits, queues, sends), and sends at most one **message**. Blocks that
     never send, receive, wait or take time are not recorded.
-
-    Attributes:
-        program, topology, message_bytes, cut: what was run, and how its message is cut.
-        table: blocks, connections, and the operations of one turn of the loop.
-        time_us: until the last block is done. ``start_us``: of the call, when the first operation
-            begins.
-        skipped: operations that are not recorded because they repeat recorded ones, and
-            ``skipped_us``, shape (n, 2), the time that passes in them: nothing is drawn there.
-        block, turn, operation: of each recorded operation: its thread block (of all ranks), the
-            turn of the loop, and its row in ``table``.
-        bytes: what it moves.
-        reached_us, done_us: when the block got to it, and was done with it.
-        phase_of, phase, phase_start_us, phase_end_us: the recorded operation, an
-            :class:`Activity`, and from when until when.
-        message_of: the recorded operation that sends, ``received_by`` the one that receives
-            (−1: that one is not recorded); ``message_connection`` as in ``table``.
-        message_start_us, message_left_us, message_end_us: on its way, gone, arrived.
-        held_start, held_row, held_until_us: the resources that message m holds from its start are
-            ``held_row[held_start[m]:held_start[m + 1]]`` (links, then shared resources).
-        waits: shape (n, 2): a recorded operation, and one of another block that waits for it.
     """
 
     program: Program
     topology: Topology
     message_bytes: int
-    cut: Cut
-    table: Operations
-    time_us: float
-    start_us: float
-    skipped: int
-    skipped_us: Floats
-    block: Ints
-    turn: Ints
-    operation: Ints
-    bytes: Floats
-    reached_us: Floats
-    done_us: Floats
-    phase_of: Ints
-    phase: Ints
+    cut: Cut  # how the message is cut
+    table: Operations  # blocks, connections, and the operations of one turn of the loop
+    time_us: float  # until the last block is done
+    start_us: float  # of the call: when the first operation begins
+    skipped: int  # operations that are not recorded because they repeat recorded ones
+    skipped_us: Floats  # (n, 2): from when until when; nothing is drawn there
+    # Of each recorded operation:
+    block: Ints  # thread block (of all ranks)
+    turn: Ints  # of the loop
+    operation: Ints  # row in table
+    bytes: Floats  # what it moves
+    reached_us: Floats  # when the block got to it
+    done_us: Floats  # when the block was done with it
+    # Of each phase:
+    phase_of: Ints  # recorded operation
+    phase: Ints  # an Activity
     phase_start_us: Floats
     phase_end_us: Floats
-    message_of: Ints
-    received_by: Ints
-    message_connection: Ints
+    # Of each message:
+    message_of: Ints  # recorded operation that sends it
+    received_by: Ints  # recorded operation that receives it; -1: that one is not recorded
+    message_connection: Ints  # as in table
     message_start_us: Floats
     message_left_us: Floats
-    message_end_us: Floats
-    held_start: Ints
-    held_row: Ints
+    message_end_us: Floats  # when it has arrived
+    held_start: Ints  # (messages + 1,): of the next two columns, those of each message
+    held_row: Ints  # resources (links, then shared ones) that it holds from its start
     held_until_us: Floats
-    waits: Ints
+    waits: Ints  # (n, 2): a recorded operation, and one of another block that waits for it
 
     def __len__(self) -> int:
         return len(self.block)

@@ -38,30 +38,19 @@ class Operations:
     """Operations of a program in one turn, and the connections between its blocks.
 
     Blocks, and what each operation does, are those of the program's own columns.
-
-    Attributes:
-        program: whose operations these are.
-        connections: (source, destination, channel) of each FIFO.
-        sender, receiver: the block at each end of a connection; -1: there is none.
-        out, into: the connection each block sends to, receives from; -1: none.
-        first: shape (blocks + 1,); the operations of block b are ``first[b]:first[b+1]``.
-        owner: the instruction of the program that each operation is a piece of.
-        chunks: number of chunks that each operation moves.
-        wait_start, waits: CSR of what each operation waits for: a block, and how many operations
-            of a turn it must have done.
     """
 
     program: Program
-    connections: list[Connection]
-    sender: Ints
-    receiver: Ints
-    out: Ints
-    into: Ints
-    first: Ints
-    owner: Ints
-    chunks: Ints
-    wait_start: Ints
-    waits: Ints
+    connections: list[Connection]  # (source, destination, channel) of each FIFO
+    sender: Ints  # block at the source of each connection; -1: there is none
+    receiver: Ints  # block at its destination; -1: there is none
+    out: Ints  # connection that each block sends to; -1: none
+    into: Ints  # connection that each block receives from; -1: none
+    first: Ints  # (blocks + 1,): the operations of block b are first[b] … first[b + 1]
+    owner: Ints  # instruction of the program that each operation is a piece of
+    chunks: Ints  # number of chunks that each operation moves; 0: it does nothing
+    wait_start: Ints  # (operations + 1,): of waits, those of each operation
+    waits: Ints  # (waits, 2): a block, and how many operations of a turn it must have done
 
     @property
     def blocks(self) -> int:
@@ -220,27 +209,17 @@ _COARSE_UNIT = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Costs of one chunk in whole ticks of any size; pairs: a full turn, and the last one.
+    """Costs of one chunk in whole ticks (Python's integers); pairs: a full and the last turn."""
 
-    Attributes:
-        unit: ticks in a µs.
-        row: how long a chunk holds each resource. ``alpha``: the latency of each link (Python's
-            integers). ``slowness``: of each link, as :data:`.SLOWNESS` numbers media; ``medium``:
-            what a message whose slowest link is of such a medium takes more (or less).
-        block: how long a thread block sends a chunk at least. ``message``: how long a message
-            holds each resource at least.
-        local: copying or adding a chunk. ``overhead``: of any operation.
-    """
-
-    unit: int
-    row: tuple[AnyArray, AnyArray]
-    alpha: AnyArray
-    slowness: Ints
-    medium: AnyArray
-    block: tuple[int, int]
-    message: AnyArray
-    local: tuple[int, int]
-    overhead: int
+    unit: int  # ticks in a µs
+    row: tuple[AnyArray, AnyArray]  # for which a chunk holds each resource
+    alpha: AnyArray  # latency of each link
+    slowness: Ints  # of each link, as SLOWNESS numbers media
+    medium: AnyArray  # what a message whose slowest link is of each medium takes more (or less)
+    block: tuple[int, int]  # for which a thread block sends a chunk at least
+    message: AnyArray  # for which a message holds each resource at least
+    local: tuple[int, int]  # copying or adding a chunk
+    overhead: int  # of any operation
 
 
 def ticks_of(
@@ -248,7 +227,7 @@ def ticks_of(
 ) -> Ticks:
     """Everything in the coarsest unit in which it is exact, or in a given one, rounded."""
     how, fabric = model.protocol(protocol), fabric_of(topology)
-    media = _media(topology, model)
+    media = media_rows(topology, model)
     (bandwidths, of_row), (latencies, of_link) = fabric.bandwidths, fabric.latencies
     kinds, of_row = np.unique(np.stack([of_row, media.row]), axis=1, return_inverse=True)
     speed = how.efficiency * BYTES_PER_US_PER_GBPS
@@ -285,7 +264,10 @@ def reached_bandwidth(
 ) -> tuple[Fraction, ...]:
     """GB/s of payload through each link and shared resource at most, under any of the
     protocols."""
-    media, most = _media(topology, model), max(model.protocol(one).efficiency for one in protocols)
+    media, most = (
+        media_rows(topology, model),
+        max(model.protocol(one).efficiency for one in protocols),
+    )
     rows = zip(fabric_of(topology).bandwidth, media.row.tolist(), strict=True)
     return tuple(bandwidth * media.reach[medium] * most for bandwidth, medium in rows)
 
@@ -299,7 +281,7 @@ def _each(cut: Cut, GBps: Fraction | float) -> tuple[Fraction, Fraction]:
 
 
 @dataclass(frozen=True, slots=True)
-class _MediaRows:
+class MediaRows:
     """Media of links and of resources, by their places in :data:`.SLOWNESS`.
 
     ``reach``: share of the bandwidth of each medium. ``port``: resources that are ports of NICs.
@@ -311,12 +293,13 @@ class _MediaRows:
     port: Bools
 
 
-def _media(topology: Topology, model: RuntimeModel) -> _MediaRows:
+def media_rows(topology: Topology, model: RuntimeModel) -> MediaRows:
+    """Return the media of the links and resources of a machine, as a model knows them."""
     fabric = fabric_of(topology)
     link = np.zeros(fabric.links, np.int64)
     if model.media is None:
         row = np.zeros(fabric.resources, np.int64)
-        return _MediaRows(link, row, (Fraction(1),), np.zeros(fabric.resources, bool))
+        return MediaRows(link, row, (Fraction(1),), np.zeros(fabric.resources, bool))
     link[:] = [SLOWNESS.index(medium) for medium in model.media.links]
     pcie = SLOWNESS.index(Medium.PCIE)  # what messages share that leave the host and that do not
     found = [{int(link[i]) for i in members} for members in fabric.members]
@@ -327,7 +310,7 @@ def _media(topology: Topology, model: RuntimeModel) -> _MediaRows:
     port = np.array([any(touches[i] for i in members) for members in fabric.members], bool)
     known = model.media.reach
     reach = tuple(known.get(one, Fraction(1)) if one else Fraction(1) for one in SLOWNESS)
-    return _MediaRows(link, row, reach, port & (row == SLOWNESS.index(Medium.NETWORK)))
+    return MediaRows(link, row, reach, port & (row == SLOWNESS.index(Medium.NETWORK)))
 
 
 # --- operations and their legs --------------------------------------------------------------------
@@ -338,30 +321,21 @@ class Layout:
     """Columns of a turn of the loop, and its distinct legs without their ticks.
 
     A *leg* is a connection and a number of chunks.
-
-    Attributes:
-        leg: of each operation; -1: it does not send.
-        leg_chunks: of each leg. ``hold_begin``: where its holds begin, and one more.
-        hold_row, hold_chunks: the resource of each hold, and the chunks that it is held for.
-        alpha_leg, alpha_link: pairs of a leg and a link of its route.
-        start, after: CSR of successors of each operation. ``meets``: the receiver of its message.
-        order: operations, each after what it needs; those that wait for themselves are not there.
-        by_far: operations, those first whose messages go farthest round the ranks.
     """
 
     operations: Operations
-    leg: Ints
-    leg_chunks: Ints
-    hold_begin: Ints
-    hold_row: Ints
-    hold_chunks: Ints
-    alpha_leg: Ints
-    alpha_link: Ints
-    start: Ints
-    after: Ints
-    meets: Ints
-    order: Ints
-    by_far: Ints
+    leg: Ints  # of each operation; -1: it does not send
+    leg_chunks: Ints  # chunks of each leg
+    hold_begin: Ints  # (legs + 1,): the holds of each leg
+    hold_row: Ints  # resource of each hold: links, then shared ones
+    hold_chunks: Ints  # chunks for whose time it is held
+    alpha_leg: Ints  # pairs of a leg …
+    alpha_link: Ints  # … and a link of its route
+    start: Ints  # (operations + 1,): of after, the successors of each operation
+    after: Ints  # operations that come after one within a turn
+    meets: Ints  # operation that receives the message of each; -1: none
+    order: Ints  # each after what it needs; those that wait for themselves are not there
+    by_far: Ints  # operations, those first whose messages go farthest round the ranks
 
     @staticmethod
     def of(operations: Operations, topology: Topology, routes: list[Route]) -> Layout:

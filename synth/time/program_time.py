@@ -50,28 +50,18 @@ LEAST_TURNS = 8
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ProgramSimulation(SimulatedTime):
-    """Simulated time of a program, and the activities that it is spent on.
+    """Simulated time of a program, and the activities that it is spent on."""
 
-    Attributes:
-        start_us: what the call takes before its first operation; other times are from then on.
-        cut: iterations and operations that the size makes.
-        operations: all operations of all iterations.
-        simulated: how many of them were simulated one by one; the others repeat these.
-        busy_us: how long each resource was occupied: links, then shared ones.
-        block_rank, block_id: whose thread block it is, and its number there.
-        spent_us: shape (blocks, activities): how long each block did what (:class:`Activity`).
-        finish_us: when each block had done its last operation.
-    """
-
-    start_us: float
-    cut: Cut
-    operations: int
-    simulated: int
-    busy_us: Floats
+    start_us: float  # what the call takes before its first operation; other times are from then on
+    cut: Cut  # iterations and operations that the size makes
+    operations: int  # all operations of all iterations
+    simulated: int  # how many of them were simulated one by one; the others repeat these
+    busy_us: Floats  # how long each resource was occupied: links, then shared ones
+    # block_rank, block_id: whose thread block it is, and its number there
     block_rank: Ints
     block_id: Ints
-    spent_us: Floats
-    finish_us: Floats
+    spent_us: Floats  # shape (blocks, activities): how long each block did what (Activity)
+    finish_us: Floats  # when each block had done its last operation
 
 
 def simulate_program(
@@ -299,17 +289,12 @@ class _Runs:
 
 @dataclass(frozen=True, eq=False)
 class _MachineRun:
-    """The result of a run; µs are found from its ticks when they are read.
+    """The result of a run; µs are found from its ticks when they are read."""
 
-    Attributes:
-        machine: at its end.
-        simulated: operations that were run one by one.
-        half, share: a shorter run, and the share of this one's length that lies beyond it on a
-            straight line through both; 0: it is over.
-    """
-
-    machine: Machine
-    simulated: int
+    machine: Machine  # at its end
+    simulated: int  # operations that were run one by one
+    # half, share: a shorter run, and the share of this one's length that lies beyond it on a
+    # straight line through both; 0: it is over
     half: Machine | None = None
     share: float = 0
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from heapq import heappop, heappush
 
 from weft.dsl.base.errors import BadTopology
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.hops import ROUTES_PER_PAIR, links_from
 from weft.dsl.nouns.topology import Topology
 
@@ -57,19 +58,29 @@ def routes_of(topology: Topology, connections: Sequence[Connection]) -> list[Rou
     return [found[c] for c in connections]
 
 
-def _quickest(
-    topology: Topology, out_links: tuple[Route, ...], source: int, targets: Iterable[int]
-) -> list[tuple[int, list[Route]]]:
-    """Yield each target that is reached with its fastest routes, all equally good."""
+@dataclass(frozen=True, slots=True)
+class QuickestWays:
+    """Quickest ways from one rank, through no other GPU.
+
+    ``alpha``: of each node that is reached, in the order of the search. ``into``: the last links
+    of all quickest ways to it.
+    """
+
+    alpha: dict[int, Fraction]
+    into: dict[int, list[int]]
+
+
+def ways_from(topology: Topology, out_links: tuple[Route, ...], source: int) -> QuickestWays:
+    """Return the quickest ways from a rank to all nodes (Dijkstra)."""
     best: dict[int, Fraction] = {source: Fraction(0)}
-    into: dict[int, list[int]] = {source: []}  # the last links of all quickest routes
+    into: dict[int, list[int]] = {source: []}
     queue = [(Fraction(0), source)]
-    settled: set[int] = set()
+    settled: dict[int, Fraction] = {}
     while queue:
         far, node = heappop(queue)
         if node in settled:
             continue
-        settled.add(node)
+        settled[node] = far
         if topology.nodes[node].stores and node != source:
             continue
         for i in out_links[node]:
@@ -80,15 +91,29 @@ def _quickest(
                 heappush(queue, (there, one.dst))
             elif there == best[one.dst] and one.dst not in settled:
                 into[one.dst].append(i)
+    return QuickestWays(settled, into)
+
+
+def cables_to(
+    topology: Topology, out_links: tuple[Route, ...], source: int, target: int
+) -> list[int]:
+    """Return the links that join two nodes, those of least α."""
+    cables = [i for i in out_links[source] if topology.links[i].dst == target]
+    least = min((topology.links[i].latency for i in cables), default=None)
+    return [i for i in cables if topology.links[i].latency == least]
+
+
+def _quickest(
+    topology: Topology, out_links: tuple[Route, ...], source: int, targets: Iterable[int]
+) -> list[tuple[int, list[Route]]]:
+    """Return each target that is reached with its fastest routes, all equally good."""
+    ways = ways_from(topology, out_links, source)
     found = []
     for target in targets:
-        cables: list[Route] = [(i,) for i in out_links[source] if topology.links[i].dst == target]
-        if cables:
-            least = min(topology.links[c[0]].latency for c in cables)
-            quickest: list[Route] = [c for c in cables if topology.links[c[0]].latency == least]
-            found.append((target, _alike(topology, quickest)))
-        elif target in best:
-            found.append((target, _alike(topology, _back(topology, into, target, source))))
+        if cables := cables_to(topology, out_links, source, target):
+            found.append((target, _alike(topology, [(i,) for i in cables])))
+        elif target in ways.alpha:
+            found.append((target, _alike(topology, _back(topology, ways.into, target, source))))
     return found
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray, Floats, Ints, Ints32
+from weft.dsl.base.arrays import AnyArray, Floats, Ints, Ints32, random_words
 from weft.dsl.base.jit import fast, worth_compiling
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -71,22 +71,18 @@ _EVENTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """The rule of :mod:`.schedule_time`, and the conventions of others.
+    """The rule of :mod:`.schedule_time`, and the conventions of others."""
 
-    Attributes:
-        alpha_occupies: the route's α is part of the occupancy of everything on the route, as
-            TACOS and TACCL count.
-        store_and_forward: a route of several links is passed link by link; a switch sends on
-            what it has received whole. Each link is queued for separately.
-        overhead_us: added to the occupancy of every message (on every link, where links are
-            passed one by one): LogP's o.
-        barrier: a step begins when all transfers of all earlier steps have arrived (SCCL's cost
-            α·S + β·R, where links are not shared).
-    """
-
+    # The route's α is part of the occupancy of everything on the route, as TACOS and TACCL count
     alpha_occupies: bool = False
+    # A route of several links is passed link by link; a switch sends on what it has received whole.
+    # Each link is queued for separately.
     store_and_forward: bool = False
+    # Added to the occupancy of every message (on every link, where links are passed one by one):
+    # LogP's o
     overhead_us: Fraction | float = 0
+    # A step begins when all transfers of all earlier steps have arrived (SCCL's cost α·S + β·R,
+    # where links are not shared)
     barrier: bool = False
 
     def anchors(self) -> tuple[object, ...]:
@@ -110,19 +106,13 @@ class Served:
 
 @dataclass(frozen=True, eq=False)
 class TickedRun:
-    """A whole run in ticks.
+    """A whole run in ticks."""
 
-    Attributes:
-        unit: ticks in a µs.
-        words: the memory of the kernel at the end: a list of Python's integers, or an array.
-        where: the addresses of its tables; rows of ``transfers`` are those of what ran.
-        legs: what ran, where some of it is legs of casts.
-    """
-
-    unit: int
-    words: Any
+    unit: int  # ticks in a µs
+    words: Any  # the memory of the kernel at the end: a list of Python's integers, or an array
+    # The addresses of its tables; rows of transfers are those of what ran
     where: Mapping[str, range]
-    legs: QueuedRows | None
+    legs: QueuedRows | None  # what ran, where some of it is legs of casts
 
     def column(self, table: str, column: int) -> Any:
         """Return a column of a table, of the type of the memory."""
@@ -150,43 +140,29 @@ class TickedRun:
 
 @dataclass(frozen=True, eq=False)
 class Routes:
-    """The distinct routes with the grains they carry, and their legs.
+    """The distinct routes with the grains they carry, and their legs."""
 
-    Attributes:
-        which: for each transfer its route; ``leg_start[r]:leg_start[r+1]`` are the legs of one.
-        link_start, links: the links of each leg.
-        row_start, rows, weights: the rows of each leg, as its links come to them, and how many
-            grains each is held for.
-    """
-
-    which: Ints
-    leg_start: Ints
-    link_start: Ints
-    links: Ints
-    row_start: Ints
-    rows: Ints
-    weights: Ints
+    which: Ints  # route of each transfer
+    leg_start: Ints  # (routes + 1,): the legs of each route
+    link_start: Ints  # (legs + 1,): of links, those of each leg
+    links: Ints  # in the order of the route
+    row_start: Ints  # (legs + 1,): of rows and weights, those of each leg
+    rows: Ints  # resources, as the leg's links come to them; each once a leg
+    weights: Ints  # grains for whose time each is held: once for each link that loads it
 
 
 @dataclass(frozen=True, eq=False)
 class Waits:
-    """The arrivals that transfers wait for; columns of :mod:`.schedule_kernel` by name.
+    """The arrivals that transfers wait for; columns of :mod:`.schedule_kernel` by name."""
 
-    Attributes:
-        source, target, needs, slot: of each transfer.
-        slot_start, reader_start, readers: of each place, and one end more.
-        step_start: the first transfer of each step that has any, and one end more; with barriers
-            only, else empty.
-    """
-
-    source: Ints
-    target: Ints
-    needs: Ints
-    slot: Ints
-    slot_start: Ints
-    reader_start: Ints
-    readers: Ints
-    step_start: Ints
+    source: Ints  # place that a transfer reads, numbered densely
+    target: Ints  # place at which it arrives
+    needs: Ints  # arrivals at its source, the first ones, that it waits for
+    slot: Ints  # which arrival at its target it is; -1: one that nothing waits for
+    slot_start: Ints  # (places + 1,): the arrivals of each place
+    reader_start: Ints  # (places + 1,): of readers, those of each place
+    readers: Ints  # transfers that wait at their source, those that need least first
+    step_start: Ints  # first transfer of each step that has any, and the end; or empty
 
 
 @dataclass(frozen=True, eq=False)
@@ -563,7 +539,8 @@ def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     if len(links) == count and (length == 1).all() and (grains == grains[0]).all():
         return _distinct_links(links)
-    words = _random_words(max(int(links.max(initial=0)), int(length.max())) + 1)
+    most = max(int(links.max(initial=0)), int(length.max())) + 1
+    words = random_words(2 * most).view(np.int64).reshape(2, most)
     inside = np.arange(len(links)) - np.repeat(start[:-1], length)
     mixed = words[0][links] * (words[1][inside] | 1)
     code = np.zeros(count, np.int64)
@@ -589,14 +566,6 @@ def _distinct_links(links: Ints) -> tuple[Ints, Ints]:
     first[links[::-1]] = np.arange(len(links) - 1, -1, -1)  # the last one written is the first
     used = first >= 0
     return first[used], (np.cumsum(used) - 1)[links]
-
-
-def _random_words(count: int) -> Ints:
-    """Two rows of 64-bit words: splitmix64 (Steele, Lea, Flood, OOPSLA 2014), from nothing."""
-    words = np.arange(1, 2 * count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
-    return (words ^ (words >> np.uint64(31))).view(np.int64).reshape(2, count)
 
 
 # --- the arrivals that each transfer waits for ----------------------------------------------------

@@ -61,23 +61,16 @@ LARGE = 5_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatedTime(Tabled):
-    """Simulated time of a message, and the figures that follow.
-
-    Attributes:
-        message_bytes: the message size M.
-        time_us: until the end.
-        bus_factor: busbw ÷ algbw, as nccl-tests define it.
-        bound_us: a lower bound on the time, if one was given.
-        exact: whether the rule was followed to the end; false where later parts are taken to cost
-            what earlier ones did on average.
-    """
+    """Simulated time of a message, and the figures that follow."""
 
     _frame: ClassVar = "simulation"
 
-    message_bytes: int
-    time_us: float
-    bus_factor: float
-    bound_us: float | None = None
+    message_bytes: int  # the message size M
+    time_us: float  # until the end
+    bus_factor: float  # busbw ÷ algbw, as nccl-tests define it
+    bound_us: float | None = None  # a lower bound on the time, if one was given
+    # True if the rule was followed to the end; false where later parts are taken to cost what
+    # earlier ones did on average
     exact: bool = True
 
     def __repr__(self) -> str:
@@ -109,14 +102,10 @@ class SimulatedTime(Tabled):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Simulation(SimulatedTime):
-    """Result of a simulation: ``time_us`` is when the last transfer has arrived.
+    """Result of a simulation: ``time_us`` is when the last transfer has arrived."""
 
-    Attributes:
-        run: of the schedule, or of the part that stands for it.
-        folded: that part, of large schedules that are symmetric (:mod:`.folded`).
-    """
-
-    run: Served
+    run: Served  # of the schedule, or of the part that stands for it
+    # That part, of large schedules that are symmetric (folded)
     folded: FoldedSchedule | None = None
 
     @cached_property

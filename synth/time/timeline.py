@@ -40,43 +40,28 @@ MOST_PASSAGES = 200_000
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Timeline:
     """Timeline of a schedule. A **passage** is one slice of one transfer on its whole route, or of
-    one leg of a cast.
+    one leg of a cast. Passage ``k * len(moves) + i`` is slice k of movement i.
 
-    Attributes:
-        schedule, message_bytes: what was run.
-        moves: its transfers and legs.
-        time_us: until the last arrival.
-        move, slice: of each passage, slice by slice in the order of ``moves``; so passage
-            ``k * len(moves) + i`` is slice k of movement i.
-        bytes: what it carries.
-        ready_us: when its data was there (and the slice before it had left).
-        start_us, left_us, end_us: when it started, had left its source, had arrived (all of the
-            route's α later).
-        held_start: shape (passages + 1,); ``held_row[held_start[p]:held_start[p+1]]`` are the
-            resources (links, then shared ones) that passage p held from its start, each one until
-            ``held_until_us``.
-        cause: the passage whose arrival it waited for last; −1: its data was there at the start.
-        feeds: shape (n, 2): (an arrival, a later passage that needed it); from each arrival to the
-            first passage it is needed by, and to each passage from its cause. Legs out of a switch
-            start while those into it arrive: these are not listed.
+    ``feeds`` leads from each arrival to the first passage it is needed by, and to each passage from
+    its cause. Legs out of a switch start while those into it arrive: these are not listed.
     """
 
     schedule: Schedule
     message_bytes: int
     moves: Movements
-    time_us: float
-    move: Ints
-    slice: Ints
-    bytes: Floats
-    ready_us: Floats
+    time_us: float  # until the last arrival
+    move: Ints  # movement of each passage
+    slice: Ints  # its slice
+    bytes: Floats  # what it carries
+    ready_us: Floats  # when its data was there (and the slice before it had left)
     start_us: Floats
-    left_us: Floats
-    end_us: Floats
-    held_start: Ints
-    held_row: Ints
+    left_us: Floats  # when it had left its source
+    end_us: Floats  # when it had arrived: the α of all its route later
+    held_start: Ints  # (passages + 1,): of the next two columns, those of each passage
+    held_row: Ints  # resources (links, then shared ones) that it held from its start
     held_until_us: Floats
-    cause: Ints
-    feeds: Ints
+    cause: Ints  # passage whose arrival it waited for last; -1: its data was there at the start
+    feeds: Ints  # (n, 2): an arrival, and a later passage that needed it
 
     def __len__(self) -> int:
         return len(self.move)
@@ -85,6 +70,9 @@ class Timeline:
 @kept()
 def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
     """Run a verified schedule for a message of M bytes and keep everything. Some 20 µs a passage.
+
+    By the default rule only. For another ``CostModel`` use ``Simulation.start_us`` and ``end_us``
+    with ``movements_of(schedule).placed``.
 
     Raises:
         UserError: a size below one byte, or more than ``MOST_PASSAGES`` passages.

@@ -27,7 +27,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import require_valid
-from weft.synth.repair.mend import repairs
+from weft.synth.repair.mend import REPAIR_EFFORT, repairs
 from weft.synth.time.schedule_time import simulate
 
 SECONDS = 30.0
@@ -75,7 +75,7 @@ def mended(schedule: Schedule, left: Degraded, size: int) -> Schedule:
     """The fastest of all repairs, each in few and in many slices."""
     found = (
         replace(one, segments=slices)
-        for _, one in repairs(replace(schedule, bytes=size), left)
+        for _, one in repairs(replace(schedule, bytes=size), left, REPAIR_EFFORT)
         for slices in SLICES
     )
     return min(found, key=lambda one: simulate(one, size).time_us)

@@ -42,7 +42,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.repair.mend import repairs
+from weft.synth.repair.mend import REPAIR_EFFORT, repairs
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import model_of
 from weft.synth.time.schedule_time import simulate
@@ -172,7 +172,7 @@ def searched(gap: Gap) -> Schedule:
         return _found(gap, machine, gap.engine)
     whole = machine_of(gap.machine.partition(WITHOUT)[0])
     left = degraded(whole, [find(whole, gap.machine.partition(WITHOUT)[2])])
-    return dict(repairs(_found(gap, whole, "packing"), left))["balanced"]
+    return dict(repairs(_found(gap, whole, "packing"), left, REPAIR_EFFORT))["balanced"]
 
 
 def _found(gap: Gap, machine: Topology, engine: str) -> Schedule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 
 from measured_machines import machine_of
 from measured_tables import MeasuredTable
@@ -22,16 +23,17 @@ from weft.backends.tune.baselines import (
 from weft.backends.tune.compared import library_of
 from weft.backends.tune.nccl_settings import NcclSettings
 from weft.dsl.base.errors import UserError
-from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.collective import ROOTED, Collective, Kind, make
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
+from weft.synth.bounds import runtime_bound
 from weft.synth.engines.classic.flat import classic_algorithm
 from weft.synth.time.calibrated import NCCL, calibrated_model
 from weft.synth.time.program_time import ProgramClock
 
-MSCCLPP = "mscclpp"
-"""Runtime of MSCCL++'s own kernels."""
+MSCCLPP, RCCL = "mscclpp", "rccl"
+"""Runtimes: MSCCL++'s own kernels, and RCCL with its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,23 @@ def settings_of(table: MeasuredTable) -> NcclSettings:
     return NcclSettings.of(
         {name.upper(): value for name, value in re.findall(r"(NCCL_\w+)=(\S+)", told, re.I)}
     )
+
+
+def least_us(table: MeasuredTable, machine: Topology, message_bytes: int) -> float:
+    """The least µs of any program of a table's library, each number at the most that was seen."""
+    assert table.kind is not None  # else it is apart
+    root = [0] if table.kind in ROOTED else []
+    collective = _collective(table.kind, machine.ranks, *root)
+    runtime = runtime_of(table, machine)
+    files = runtime == RCCL and "msccl" in table.text("chosen").lower()
+    names = [MSCCLPP] if runtime == MSCCLPP else [NCCL, *([RCCL] if files else [])]
+    found = (runtime_bound(machine, collective, message_bytes, x, best=True) for x in names)
+    return min(one.us for one in found)
+
+
+@cache
+def _collective(kind: Kind, ranks: int, *roots: int) -> Collective:
+    return make(kind, ranks, roots=list(roots))
 
 
 def baselines_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> Options:

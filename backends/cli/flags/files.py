@@ -13,7 +13,7 @@ from weft.dsl.base.units import SizeRange, parse_bandwidth, parse_microseconds
 
 from . import shared
 from .shared import CollectiveFlags, Flags, MaybeProblemFlags, ModelFlags, flag, unset
-from .values import seconds, several_sizes, sizes, whole
+from .values import DEFAULTS, LIMITS, seconds, several_sizes, sizes, whole
 
 AUTO = "auto"
 """Value of ``--instances`` that chooses the number by simulation."""
@@ -25,17 +25,8 @@ RUNTIMES = ("msccl", "rccl", "executor")
 TARGETS = (*RUNTIMES, "portable")
 PROTOCOLS = ("Simple", "LL", "LL128")
 
-ORDERS = 12
-"""Interleavings in which an artefact is executed before it is written."""
-
-MOST_EXECUTED = 128
-"""Ranks beyond which an artefact is proved only: the data of all of them takes minutes."""
-
 ON = ("numpy", "mpi", "torch", "nccl", "jax")
 """Values of ``--on``: threads of this process, processes of a runtime, GPUs, devices of JAX."""
-
-REPEAT = 5
-"""Timed calls of each size and type."""
 
 SHOWN = ("text", "perfetto", "dot", "svg", "html")
 
@@ -54,10 +45,6 @@ def instances(parse: Any, more: str = "") -> Any:
         parse=parse,
         help=f"copies side by side (default: 1, or what the algorithm asks for{more})",
     )
-
-
-def _instances(text: str) -> int | str:
-    return AUTO if text == AUTO else whole(1, 64)(text)
 
 
 @dataclass(frozen=True)
@@ -154,7 +141,10 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
         default=FORMAT,
         help=f"the artefact; `weft list backends` (default: {FORMAT})",
     )
-    instances: Any = instances(_instances, "; auto: whichever simulates fastest")
+    instances: Any = instances(
+        lambda text: AUTO if text == AUTO else whole(1, 64)(text),
+        "; auto: whichever simulates fastest",
+    )
     size: SizeRange | None = shared.size()
     topology: str | None = shared.topology(
         help="the machine of a program or an algorithm, to time it: a program that is quicker as "
@@ -168,7 +158,8 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
     interleavings: int | None = shared.count(
         "--interleavings",
         100_000,
-        f"orders of that execution (default: {ORDERS}; none beyond {MOST_EXECUTED} ranks)",
+        f"orders of that execution (default: {DEFAULTS.orders}; none beyond "
+        f"{LIMITS.executed_ranks} ranks)",
     )
     seed: int = shared.seed("of the orders and the data")
 
@@ -188,7 +179,7 @@ class RanksFlags(Flags):
     repeat: int | None = shared.count(
         "--repeat",
         100_000,
-        f"timed calls of each size and type (default: {REPEAT})",
+        f"timed calls of each size and type (default: {DEFAULTS.repeat})",
         group=REAL,
     )
     timeout: float | None = flag(

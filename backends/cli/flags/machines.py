@@ -12,18 +12,14 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import REGISTRIES
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
-from ...report.frameworks import FRAMEWORKS
 from . import shared
 from .shared import Flags, flag
-from .values import seconds, whole
-
-RANKS = 8
-"""Ranks that ``weft profile`` starts."""
-
-LARGEST = 512
-"""Largest number of ranks: the number of pairs grows with its square."""
+from .values import DEFAULTS, LIMITS, seconds, whole
 
 SIZES = "1KiB:16MiB"
+
+FRAMEWORKS = ("torch", "jax", "cupy", "mpi", "nccl")
+"""Frameworks of users' programs; ``nccl``: they call NCCL or RCCL themselves."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +38,9 @@ class ProfileFlags(Flags):
     ranks: int | None = flag(
         "--ranks",
         metavar="N",
-        parse=whole(2, LARGEST),
-        help=f"ranks to start (default: {RANKS}; not for ranks that mpiexec or torchrun started)",
+        parse=whole(2, LIMITS.profile_ranks),
+        help=f"ranks to start (default: {DEFAULTS.profile_ranks}; not for ranks that mpiexec or "
+        "torchrun started)",
     )
     time: float = shared.time(
         "measure until numbers are stable, at most about so long (default: 60s)", 60.0

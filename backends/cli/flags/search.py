@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange, parse_size_range
+from weft.dsl.nouns.runtime import TIMED
 
 from . import shared
 from .shared import (
@@ -22,7 +23,7 @@ from .shared import (
     flag,
     unset,
 )
-from .values import axes, ranks, seconds, several_sizes, sizes, whole
+from .values import DEFAULTS, axes, ranks, seconds, several_sizes, sizes, whole
 
 search = partial(flag, group="search")
 in_files = partial(flag, group="files")
@@ -57,7 +58,7 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
         help="default: frontier; time needs --size",
     )
     size: SizeRange | None = shared.size(group="search")
-    effort: float = shared.effort("the search", shared.EFFORT, group="search")
+    effort: float = shared.effort("the search", DEFAULTS.effort, group="search")
     time: float | None = shared.cut_off("the search", group="search")
     threads: int = shared.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
     solver_memory: int | None = shared.solver_memory(group="search")
@@ -132,7 +133,7 @@ class SweepFlags(CapableFlags):
         group="each job",
         help="default: time where there are sizes, else frontier",
     )
-    effort: float | None = shared.effort("each search", shown=shared.EFFORT, group="each job")
+    effort: float | None = shared.effort("each search", shown=DEFAULTS.effort, group="each job")
     time: float | None = shared.cut_off("each search", group="each job")
     threads: int | None = shared.count(
         "--threads", 1024, "solver threads (default: 2)", group="each job"
@@ -167,10 +168,11 @@ class SweepFlags(CapableFlags):
 
 
 @dataclass(frozen=True)
-class BoundFlags(DownFlags, RelayFlags, MaybeProblemFlags):
+class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
     EXAMPLES: ClassVar[str] = """examples:
   weft bound -t dgx1 -c allgather
   weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
+  weft bound -t dgx-h100 -c allreduce --size 64MiB --runtime executor
   weft bound allgather.json"""
 
     file: str | None = flag(
@@ -179,10 +181,12 @@ class BoundFlags(DownFlags, RelayFlags, MaybeProblemFlags):
         help="a schedule, for its machine, collective and size (instead of -t and -c)",
     )
     size: SizeRange | None = shared.size()
-
-
-WORST = 3
-"""Default number of failures for which schedules are found."""
+    runtime: str | None = flag(
+        "--runtime",
+        choices=TIMED,
+        help="also the least time of any program of this runtime at --size: with its start, α and "
+        "the bandwidths that it reaches",
+    )
 
 
 what_if = partial(flag, group="what if")
@@ -208,7 +212,11 @@ class FailuresFlags(DownFlags, ProblemFlags):
         help="also find schedules for the worst failures that disconnect no rank",
     )
     worst: int | None = shared.count(
-        "--worst", 1000, f"how many of them (default: {WORST})", metavar="K", group="what if"
+        "--worst",
+        1000,
+        f"how many of them (default: {DEFAULTS.worst})",
+        metavar="K",
+        group="what if",
     )
     engine: str = what_if(
         "-e",
@@ -248,8 +256,6 @@ class ExplainFlags(MaybeProblemFlags):
 
 
 DEFAULT_SIZES = "1KiB:1GiB"
-TUNE_EFFORT = 3.0
-"""Default effort of each question to an engine."""
 PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
 
 
@@ -355,7 +361,7 @@ class TuningFlags(ModelFlags, DownFlags):
         default=(),
         help="Simple, LL, LL128 (default: the runtime's)",
     )
-    effort: float = per_question(TUNE_EFFORT)
+    effort: float = per_question(DEFAULTS.tune_effort)
     time: float | None = shared.cut_off("each question", group="race")
     solver_memory: int | None = shared.solver_memory(group="race")
     seed: int = shared.seed("of every random choice", group="race")
@@ -401,13 +407,6 @@ class TuneFlags(TuningFlags, SeveralProblemsFlags):
   weft tune -t machine.json -c allreduce --measure mpi -o library"""
 
 
-RESYNTH_EFFORT = 3.0
-"""Default effort of each question to an engine; the old answer is most of the new one."""
-
-RESYNTH_WITHIN = 0.01
-"""Default of ``--within``; it is low, since the failures have already cost time."""
-
-
 @dataclass(frozen=True)
 class ResynthFlags(TuningFlags):
     EXAMPLES: ClassVar[str] = """examples:
@@ -420,15 +419,11 @@ class ResynthFlags(TuningFlags):
         help="the folder that weft tune wrote; --to, --target, --placement and "
         "--protocols are as they were for it, unless they are given",
     )
-    within: float = within(RESYNTH_WITHIN)
-    effort: float = per_question(RESYNTH_EFFORT)
+    within: float = within(DEFAULTS.resynth_within)
+    effort: float = per_question(DEFAULTS.tune_effort)
     time: float | None = shared.cut_off("each question", group="race")
     target: str | None = unset(TuningFlags, "target")
     placement: str | None = unset(TuningFlags, "placement")
-
-
-ORDER_EFFORT = 0.4
-"""Default effort of ``weft plan`` in ordering: 160 operations take less."""
 
 
 @dataclass(frozen=True)
@@ -458,7 +453,7 @@ class PlanFlags(WorkloadFlags):
         parse=whole(1, 64),
         help="let CP-SAT judge the order too, with each communication cut in PIECES pieces",
     )
-    effort: float = shared.effort("moves in the order", ORDER_EFFORT)
+    effort: float = shared.effort("moves in the order", DEFAULTS.order_effort)
     seed: int = shared.seed("of the moves")
     output: str | None = shared.output(
         "a file for the plan; of collectives at once a folder: one schedule for all, and one each"

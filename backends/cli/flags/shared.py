@@ -230,10 +230,6 @@ def seed(of: str, **spec: Any) -> Any:
     return flag("--seed", metavar="N", parse=whole(0), default=0, help=f"{of} (default: 0)", **spec)
 
 
-EFFORT = 20.0
-"""Default effort of a search, that of :class:`~weft.synth.base.engine.Budget`."""
-
-
 def effort(of: str, default: float | None = None, shown: float | None = None, **spec: Any) -> Any:
     """Flag ``--effort``: counted work; ``shown``: the default as the help tells it."""
     told = f"{default if shown is None else shown:g}"

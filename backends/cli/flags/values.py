@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from weft.dsl.base.errors import UserError, suggest
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spans import Span
 from weft.dsl.base.spec import Item, colon_text, split
 from weft.dsl.base.units import (
@@ -20,13 +21,58 @@ from weft.dsl.base.units import (
 
 T = TypeVar("T")
 
-LARGEST_WHOLE = 2**31 - 1
-"""Seeds and counts go to solvers as 32-bit integers."""
 
-LARGEST_GROUP = 1 << 20
-"""Largest group or range of ranks; a longer one is taken for a mistake."""
+@dataclass(frozen=True, slots=True)
+class FlagDefaults:
+    """Values of flags that are not given, where help states them or several verbs share them."""
 
-LONGEST_BUDGET_US = 365 * 24 * 3600 * 10**6
+    effort: float = 20.0  # of a search, as of :class:`~weft.synth.base.engine.Budget`
+    tune_effort: float = 3.0  # of each question to an engine, also of ``weft resynth``
+    resynth_within: float = 0.01  # low, since the failures have already cost time
+    order_effort: float = 0.4  # of ``weft plan`` in ordering: 160 operations take less
+    worst: int = 3  # failures for which schedules are found
+    orders: int = 12  # in which an artefact is executed before it is written
+    repeat: int = 5  # timed calls of each size and type
+    profile_ranks: int = 8  # that ``weft profile`` starts
+    rank_seconds: float = 60.0  # that ranks wait for each other
+    stream_bytes: int = 1 << 30  # of a message of a schedule that is written as it is found
+
+
+DEFAULTS = FlagDefaults()
+
+
+@dataclass(frozen=True, slots=True)
+class VerbLimits:
+    """Limits of values, and of the work that a verb does beside its own."""
+
+    whole: int = 2**31 - 1  # seeds and counts go to solvers as 32-bit integers
+    group_ranks: int = 1 << 20  # of a group or range; a longer one is taken for a mistake
+    time_us: int = 365 * 24 * 3600 * 10**6  # a year
+    effort: float = 1e9  # some thirty CPU years
+    sweep_jobs: int = 100_000  # in a list; a longer one is taken for a mistake
+    # For a unit of effort, ten times what it takes alone; then a job is killed.
+    sweep_seconds: float = 10.0
+    profile_ranks: int = 512  # the number of pairs grows with its square
+    executed_ranks: int = 128  # beyond which an artefact is proved only: their data takes minutes
+    # Of a message; one machine may hold the data of all ranks several times.
+    run_bytes: int = 1 << 30
+    rough_bytes: int = 1 << 24  # of a message whose float sums are compared with error bounds
+    # Ranks² of an allgather in memory: the collective alone takes a GiB.
+    stream_places: int = 1 << 26
+    compared_stride: int = 4  # over the usual sizes, of those at which ``weft diff`` compares times
+    compared_slices: int = 1_000_000  # transfers x segments of a schedule whose times are compared
+    load_bytes: int = 1 << 20  # of the message for which the load of links is stated
+    # Of the new gap to the old one, beyond which a longer search pays off.
+    longer_ratio: float = 1.1
+    ordered_ratio: int = 2  # of the old transfers, beyond which schedules race in one order
+    relay_gain: float = 1.05  # least factor on the bandwidth that is reported
+    relay_ranks: int = 64  # of a machine for which it is computed: bounds take long
+    # For which the cost of an algorithm is shown, hierarchical ones on two hosts.
+    example_ranks: int = 8
+    example_lanes: int = 2  # the same
+
+
+LIMITS = VerbLimits()
 
 
 def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -42,7 +88,7 @@ def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
     return convert
 
 
-def whole(low: int, high: int = LARGEST_WHOLE) -> Callable[[str], int]:
+def whole(low: int, high: int = LIMITS.whole) -> Callable[[str], int]:
     """Return a parser of integers between two limits."""
 
     def parse(text: str) -> int:
@@ -110,22 +156,18 @@ def amount(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value <= MOST_EFFORT:
+    if not 0 < value <= LIMITS.effort:
         raise UserError(
-            f"{text[:40]!r} is not a number from above 0 to {MOST_EFFORT:g}",
+            f"{text[:40]!r} is not a number from above 0 to {LIMITS.effort:g}",
             hint="write for example 10, or 0.5",
         )
     return value
 
 
-MOST_EFFORT = 1e9
-"""Largest effort: some thirty CPU years."""
-
-
 def seconds(text: str) -> float:
     """Parse a positive time in seconds."""
     value = parse_microseconds(text, example="10s")
-    if not 0 < value <= LONGEST_BUDGET_US:
+    if not 0 < value <= LIMITS.time_us:
         what = "not positive" if value <= 0 else "longer than a year"
         raise UserError(f"time {text[:40]!r} is {what}", hint="write for example 60s")
     return float(value) / 1e6
@@ -144,7 +186,7 @@ def ranks(text: str) -> tuple[int | str, ...]:
         UserError: nothing, or something else, is named.
     """
     result: list[int | str] = []
-    number = whole(0, LARGEST_GROUP)
+    number = whole(0, LIMITS.group_ranks)
     for part in filter(None, (p.strip() for p in text.split(","))):
         if _GPU_NAME.fullmatch(part):
             result.append(part)
@@ -174,7 +216,7 @@ def axes(text: str) -> tuple[tuple[str, int], ...]:
     found: dict[str, int] = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*([0-9]{1,7})\s*", part)
-        if match is None or not 1 <= int(match[2]) <= LARGEST_GROUP:
+        if match is None or not 1 <= int(match[2]) <= LIMITS.group_ranks:
             raise UserError(
                 f"{part[:40]!r} is not an axis and its size", hint="write for example tp=8,dp=4"
             )

@@ -61,7 +61,8 @@ def tuned_text(one: Tuned) -> str:
     if own:
         name = own.name.partition(" ")[0]
         head += [f"µs less than {name}", f"{name}/plan", f"{name}/plan without starts"]
-    head += ["baseline/plan", "over bound"]
+    head += ["baseline/plan", "over schedule's bound"]
+    head += ["over runtime's bound"] if one.runtime_bound_us else []
     rows = []
     base = one.baseline_us()
     for plan in one.plans:
@@ -84,7 +85,9 @@ def tuned_text(one: Tuned) -> str:
                 _span([g.ratio for g in gains], _ratio),
                 _span([g.run_ratio for g in gains], _ratio),
             ]
-        rows.append([*row, _span(gain, _ratio), _span(over, _ratio)])
+        program = [x for i in at if (x := one.over_runtime(i)) is not None]
+        more = [_span(program, _ratio)] if one.runtime_bound_us else []
+        rows.append([*row, _span(gain, _ratio), _span(over, _ratio), *more])
     return "\n".join([table(head, rows), *map(_change, one.changes()), *one.remarks])
 
 
@@ -144,8 +147,8 @@ def _tuned_facts(one: Tuned) -> dict[str, Any]:
         ],
         "bound": dict(one.bound),
         "sizes": [
-            {"bytes": n, "us": us, "bound_us": least, "baseline_us": base}
-            for n, us, least, base in columns
+            {"bytes": n, "us": us, "bound_us": least, "baseline_us": base, **more}
+            for (n, us, least, base), more in zip(columns, _least_facts(one), strict=True)
         ],
         "changes": [
             {"bytes": c.bytes, "what": c.what, "before": c.before, "after": c.after}
@@ -154,6 +157,16 @@ def _tuned_facts(one: Tuned) -> dict[str, Any]:
         **({} if own is None else {"runtime": _runtime_facts(one, own)}),
         "remarks": list(one.remarks),
     }
+
+
+def _least_facts(one: Tuned) -> list[dict[str, Any]]:
+    """Return the least time of any program of the runtime at each size, where it is known."""
+    if not one.runtime_bound_us:
+        return [{}] * len(one.grid)
+    return [
+        {"runtime_bound_us": us, "over_runtime": one.over_runtime(i)}
+        for i, us in enumerate(one.runtime_bound_us)
+    ]
 
 
 def _runtime_facts(one: Tuned, own: RuntimeTimes) -> dict[str, Any]:

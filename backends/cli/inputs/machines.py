@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
 from weft.dsl.catalogue import topology as topology_named
-from weft.dsl.catalogue import with_options
 from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.library import MANIFEST, read
@@ -72,13 +70,6 @@ def is_library(path: str) -> bool:
         return (Path(path) / MANIFEST).is_file()
     except (OSError, ValueError):
         return False
-
-
-def without_nics(text: str, nics: Sequence[str]) -> str:
-    """Return the text of a machine with the option that leaves NICs out."""
-    if not nics:
-        return text
-    return with_options(text, f"without={','.join(nics)}")
 
 
 def read_topology(text: str) -> Topology:

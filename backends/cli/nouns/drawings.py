@@ -15,12 +15,13 @@ from weft.synth.time.schedule_time import simulate
 
 from ...ranks.job import Call, load
 from ...report.plan_chart import add_plan, plan_chart
+from ...report.sizes import LIMITS
 from ...report.svg import drawing, machine_dot, machine_piece, program_chart, schedule_chart
 from ...report.trace import TraceFile
 from ...report.trace_check import require_sound
 from ...report.trace_runs import add_measured, add_program, add_schedule
 from ..flags.files import ShowFlags
-from .noun import DEFAULT_BYTES, FileKind, Subject
+from .noun import FileKind, Subject
 from .plan_noun import judged_plan
 from .program_noun import ProgramNoun
 from .schedule_noun import verified_schedule
@@ -130,7 +131,7 @@ def svg(subject: Subject, args: ShowFlags) -> Drawn:
 
 def _use(schedule: Schedule, args: ShowFlags) -> tuple[Any, float, int]:
     """Return the share of time in which each resource is busy, the µs, and the bytes."""
-    size = args.size or schedule.bytes or DEFAULT_BYTES
+    size = args.size or schedule.bytes or LIMITS.message_bytes
     run = simulate(schedule, size)
     return run.busy_us / (run.time_us or 1.0), run.time_us, size
 

@@ -26,6 +26,7 @@ from ...formats.listings import Sheets
 from ...report.sheets import text_sheets
 from ..flags.files import CheckFlags, DiffFlags, SimulateFlags
 from ..flags.shared import CollectiveChoice, Flags, Ranks
+from ..flags.values import LIMITS
 from ..inputs.inputs import NamedCollective, collective_for, collective_from
 from ..output.console import Console
 
@@ -34,14 +35,9 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.library import Library
     from weft.dsl.nouns.workload import Workload
     from weft.dsl.nouns.workload_plan import WorkloadPlan
+    from weft.synth.bounds import RuntimeBound
 
 USUAL_SIZES = "1KiB:1GiB"
-COMPARED_STRIDE = 4
-"""Stride over the usual sizes of those for which ``weft diff`` compares times."""
-
-DEFAULT_BYTES = 1 << 20
-"""Default message size in bytes."""
-
 CLASSIC = "classic:"
 """Prefix of the names of classic algorithms."""
 
@@ -147,7 +143,8 @@ class SimulationSetup:
     """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
 
     ``collective``, ``sizes``: None where a file states none: it has one time, of size 0.
-    ``told``: the report of ``-v`` on the model. ``remark``: a line below the table.
+    ``told``: the report of ``-v`` on the model. ``remark``: a line below the table. ``least``: the
+    least time of any program in the runtime by size, where it is known.
     """
 
     topology: Topology
@@ -158,6 +155,7 @@ class SimulationSetup:
     explain: Callable[[Any], str] = lambda _: ""
     told: str = ""
     remark: str = ""
+    least: Callable[[int], RuntimeBound] | None = None
 
 
 def asked_of(
@@ -308,7 +306,7 @@ def compared_sizes(args: DiffFlags) -> tuple[int, ...]:
     """Return the message sizes for which ``weft diff`` compares times."""
     if args.size:
         return args.size.powers()
-    return parse_size_range(USUAL_SIZES).powers()[::COMPARED_STRIDE]
+    return parse_size_range(USUAL_SIZES).powers()[:: LIMITS.compared_stride]
 
 
 def not_whole(subject: Subject, done: str) -> UserError:

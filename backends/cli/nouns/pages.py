@@ -18,18 +18,16 @@ from ...report.html.page import Make, byte_words
 from ...report.html.program_page import ShownProgram, program_page
 from ...report.html.schedule_page import Shown, frontier_page, pair_page, schedule_page
 from ...report.html.text_page import plan_page, text_page, topology_page
+from ...report.sizes import LIMITS
 from ...report.text import topology_text
 from ..flags.files import ShowFlags
 from ..inputs.machines import is_library, on_machine, read_topology
 from ..inputs.models import chosen_model
-from .noun import DEFAULT_BYTES, FileKind, Subject
+from .noun import FileKind, Subject
 from .plan_noun import judged_plan
 from .program_noun import FormatNoun, ProgramNoun
 from .streams import is_stream
 from .subjects import read_subject
-
-MOST_RANKS = 512
-"""Largest number of ranks of a schedule on a page; more would be illegible."""
 
 
 def page_of(args: ShowFlags) -> Make:
@@ -111,9 +109,10 @@ def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
     schedule = subject.schedule()
     if args.topology:
         schedule = on_machine(schedule, args.topology)
-    if schedule.topology.ranks > MOST_RANKS:
+    if schedule.topology.ranks > LIMITS.schedule_ranks:
         raise UserError(
-            f"a page shows at most {MOST_RANKS} ranks; this schedule has {schedule.topology.ranks}",
+            f"a page shows at most {LIMITS.schedule_ranks} ranks; "
+            f"this schedule has {schedule.topology.ranks}",
             where=subject.where,
             hint="`weft show` prints a summary",
         )
@@ -150,7 +149,7 @@ def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
         ("remarks", "; ".join(held.remarks[:8])),
         *held.facts,
     )
-    usual = min(max(DEFAULT_BYTES, held.low or 0), held.high or DEFAULT_BYTES)
+    usual = min(max(LIMITS.message_bytes, held.low or 0), held.high or LIMITS.message_bytes)
     size = args.size or max(1, usual)
     choice = chosen_model(args)
     shown = ShownProgram(noun.title(subject), held.program, machine, size, facts, noun.kind, choice)
@@ -168,7 +167,7 @@ def _library(subject: Subject) -> Make:
         if not (folder / file).is_file():
             return None
         schedule = read(folder / file)
-        if schedule.topology.ranks > MOST_RANKS:
+        if schedule.topology.ranks > LIMITS.schedule_ranks:
             return None
         require_valid(schedule)
         return schedule

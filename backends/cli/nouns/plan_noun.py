@@ -10,11 +10,10 @@ from weft.synth.ordering.plan import plan_faults
 
 from ...check.checks import Check
 from ...report.plan_text import certificate_text, plan_facts, plan_text
+from ...report.sizes import TEXT
 from ..flags.files import CheckFlags
 from ..output.console import Console
 from .noun import FileKind, Noun, Subject
-
-MOST_FAULTS = 5
 
 
 class PlanNoun(Noun):
@@ -26,7 +25,7 @@ class PlanNoun(Noun):
         """Check order, work, resources and priorities, and the certificate of the bound."""
         plan = subject.plan()
         faults = plan_faults(plan)
-        checks = [Check("plan", False, fault) for fault in faults[:MOST_FAULTS]]
+        checks = [Check("plan", False, fault) for fault in faults[: TEXT.plan_faults]]
         if not faults:
             told = f"{plan.us:,.6g} µs: every operation done, in order, no resource used twice"
             checks.append(Check("plan", True, told))

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange, format_bytes, parse_size_range
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import MSCCL
+from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
+from weft.synth.bounds import BOUND_EFFORT, RuntimeBound, runtime_bound
 from weft.synth.fabric.occupancy import resource_name
+from weft.synth.time.calibrated import DATASHEET
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import RuntimeModel
@@ -79,6 +85,7 @@ def simulation_of(
         explain,
         told,
         start_remark(model, protocol),
+        _least(args, topology, program.collective),
     )
 
 
@@ -146,11 +153,25 @@ def program_times(
 
 
 def _model(args: SimulateFlags, topology: Topology) -> RuntimeModel:
-    """Return the model that the flags request."""
     model = replace(chosen_model(args).on(topology, args.target), name=args.target or "msccl")
     if args.local_bandwidth is not None:
         model = replace(model, local_GBps=args.local_bandwidth)
     return replace(model, overhead_us=args.overhead)
+
+
+def _least(
+    args: SimulateFlags, topology: Topology, collective: Collective
+) -> Callable[[int], RuntimeBound] | None:
+    """Return the least time of any program of the runtime by size; None on a large machine, and by
+    data sheets, by which it is the bound of schedules."""
+    choice = chosen_model(args)
+    if topology.ranks > BOUND_EFFORT.program_ranks or choice.name == DATASHEET:
+        return None
+    if args.local_bandwidth is not None:
+        local = TimingNumber("local", Fraction(args.local_bandwidth), "given")
+        choice = replace(choice, given=(*choice.given, local))
+    runtime = args.target or MSCCL.name
+    return lambda size: runtime_bound(topology, collective, size, runtime, choice)
 
 
 def _explain(topology: Topology, run: Any) -> str:

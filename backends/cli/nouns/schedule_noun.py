@@ -22,9 +22,11 @@ from ...check.checks import Check
 from ...formats.listings import Sheet, Sheets, Value, digest_of
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.report import problem_json
-from ...report.sheets import MOST_LISTED, link_names, plain, times
+from ...report.sheets import link_names, plain, times
+from ...report.sizes import TEXT
 from ...report.text import schedule_text
 from ..flags.files import CheckFlags, DiffFlags, SimulateFlags
+from ..flags.values import LIMITS
 from ..inputs.machines import on_machine
 from ..output.console import Console
 from .noun import (
@@ -36,9 +38,6 @@ from .noun import (
     compared_sizes,
     refuse_flags,
 )
-
-MOST_COMPARED = 1_000_000
-"""Largest transfers times segments of a schedule whose times ``weft diff`` compares."""
 
 RUNTIME_FLAGS = (
     *("protocol", "target", "local_bandwidth", "model", "timing"),
@@ -110,7 +109,7 @@ class ScheduleNoun(Noun):
         timed = on_machine(schedule, args.topology) if args.topology else schedule
         sheets = schedule_sheets(schedule)
         wrong = not verify(schedule).ok
-        large = len(schedule) * schedule.segments > MOST_COMPARED
+        large = len(schedule) * schedule.segments > LIMITS.compared_slices
         if wrong or large:
             why = "it is wrong; `weft check` says why" if wrong else "it has too many transfers"
             console.warn(f"{subject.where}: not simulated: {why}")
@@ -142,10 +141,6 @@ def verified_schedule(subject: Subject, topology: str | None) -> Schedule:
     return schedule
 
 
-UNIT = 1 << 20
-"""Message size in bytes for which the load of links is stated."""
-
-
 def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
     """Return facts, the load of every link and shared resource, and all transfers."""
     made = s.provenance
@@ -164,10 +159,13 @@ def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
         **{key: plain(made.get(key)) for key in ("engine", "found_by", "seed")},
         "digest": digest_of(schedule.dumps(replace(s, provenance={}))),
     }
-    sheets: dict[str, Sheet] = {"facts": facts, f"bytes of {format_bytes(UNIT)}": _loads(s)}
-    if len(s) <= MOST_LISTED:
+    sheets: dict[str, Sheet] = {
+        "facts": facts,
+        f"bytes of {format_bytes(LIMITS.load_bytes)}": _loads(s),
+    }
+    if len(s) <= TEXT.compared_rows:
         sheets["transfers"] = _transfers(s)
-    if 0 < len(s.casts) <= MOST_LISTED:
+    if 0 < len(s.casts) <= TEXT.compared_rows:
         sheets["casts"] = _casts(s)
     return sheets
 
@@ -180,7 +178,7 @@ def _loads(s: Schedule) -> Sheet:
     grains = s.collective.grains[chunk[position]]
     load = np.zeros(fabric.resources)
     np.add.at(load, rows, grains)
-    load *= UNIT / s.collective.message_chunks
+    load *= LIMITS.load_bytes / s.collective.message_chunks
     names = [*link_names(t), *(f"shared {r.name}" for r in t.resources)]
     return {name: float(x) for name, x in zip(names, load, strict=True) if x}
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from weft.dsl.base.errors import UserError
 
+from ..flags.values import LIMITS
 from ..inputs.inputs import canonical
-
-MOST_PLACES = 1 << 26
-"""Largest ranks² of an allgather held in memory; beyond it the collective alone takes a GiB."""
 
 
 def require_holdable(collective: str, ranks: int) -> None:
@@ -18,7 +16,7 @@ def require_holdable(collective: str, ranks: int) -> None:
     Raises:
         UserError: it would not.
     """
-    if canonical(collective) == "allgather" and ranks * ranks > MOST_PLACES:
+    if canonical(collective) == "allgather" and ranks * ranks > LIMITS.stream_places:
         raise UserError(
             f"allgather on {ranks} ranks is too large to be held as a whole",
             hint="-e greedy --stream -o FOLDER writes it as it is made",

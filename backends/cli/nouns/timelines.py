@@ -14,11 +14,12 @@ from weft.synth.time.program_record import ProgramTimeline, record_program
 from weft.synth.time.timeline import Timeline, timeline
 
 from ...formats.format import Requirements
-from ...report.text import GANTT_RANKS, cut_table, rank_fills
+from ...report.sizes import LIMITS, TEXT
+from ...report.text import cut_table, rank_fills
 from ..flags.files import ShowFlags
 from ..inputs.machines import read_topology
 from ..inputs.models import chosen_model
-from .noun import DEFAULT_BYTES, FileKind, Subject
+from .noun import FileKind, Subject
 from .program_noun import ProgramNoun
 from .program_simulation import no_machine, sizes_of
 from .schedule_noun import verified_schedule
@@ -43,7 +44,7 @@ def timed_text(subject: Subject, args: ShowFlags) -> str:
 def schedule_timeline(subject: Subject, args: ShowFlags) -> Timeline:
     """Return the start and end of every transfer of the schedule in a file."""
     schedule = verified_schedule(subject, args.topology)
-    return timeline(schedule, args.size or schedule.bytes or DEFAULT_BYTES)
+    return timeline(schedule, args.size or schedule.bytes or LIMITS.message_bytes)
 
 
 def program_timeline(
@@ -60,12 +61,8 @@ def program_timeline(
         raise no_machine(subject)
     held = noun.held(subject, Requirements(may_hang=True), done)
     usual = sizes_of(held)
-    size = args.size or min(max(DEFAULT_BYTES, usual.low), usual.high)
+    size = args.size or min(max(LIMITS.message_bytes, usual.low), usual.high)
     return record_program(held.program, machine, size, chosen_model(args).on(machine))
-
-
-CELLS = 64
-"""Number of cells in a row of the chart, each of the same duration."""
 
 
 def run_text(run: Timeline) -> str:
@@ -86,7 +83,7 @@ def run_text(run: Timeline) -> str:
     if (run.held_row >= links).any():
         shared = [r.name for r in s.topology.resources]
         parts.append(_used(run, "shared", shared, links))
-    if s.topology.ranks <= GANTT_RANKS and run.time_us:
+    if s.topology.ranks <= TEXT.gantt_ranks and run.time_us:
         parts.append(_gantt(run))
     return "\n\n".join(parts)
 
@@ -129,7 +126,7 @@ def _gantt(run: Timeline) -> str:
     fills = rank_fills(s.topology, s.topology.links, _use(run, s))
     lines = [f"{name} |{''.join(marks)}|" for name, marks in fills]
     end = f"{microseconds(run.time_us)} µs"
-    axis = f"{'':8}  0{end:>{CELLS - 1}}"
+    axis = f"{'':8}  0{end:>{TEXT.timeline_cells - 1}}"
     return "\n".join(["use of the outgoing links of every rank over time:", *lines, axis])
 
 
@@ -139,10 +136,10 @@ def _use(run: Timeline, s: Schedule) -> Floats:
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     link = run.held_row < len(s.topology.links)
     row = run.held_row[link]
-    begin = run.start_us[owner][link] / run.time_us * CELLS
-    end = run.held_until_us[link] / run.time_us * CELLS
-    use = np.zeros((len(s.topology.links), CELLS))
-    for cell in range(CELLS):
+    begin = run.start_us[owner][link] / run.time_us * TEXT.timeline_cells
+    end = run.held_until_us[link] / run.time_us * TEXT.timeline_cells
+    use = np.zeros((len(s.topology.links), TEXT.timeline_cells))
+    for cell in range(TEXT.timeline_cells):
         inside = np.clip(np.minimum(end, cell + 1) - np.maximum(begin, cell), 0, None)
         np.add.at(use[:, cell], row, inside)
     return use

@@ -29,6 +29,17 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """Limits of what is printed while a verb works, and of columns."""
+
+    column_letters: int = 14  # that a column of words keeps
+    heartbeat_seconds: float = 20.0  # least, between lines on long work without a live line
+
+
+OUTPUT = OutputLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Console:
     """Output settings of a command: verbosity, form (text or JSON), and colour (auto, always,
     never).
@@ -141,9 +152,6 @@ def live() -> bool:
 # Verbs write the same text everywhere. On a terminal that is narrower a table has its columns of
 # words wrapped, and where that is not enough printed in parts that begin with its first column.
 
-NARROWEST = 14
-"""Letters that a column of words keeps, at least."""
-
 _GAP = re.compile(r"\S {2,}\S")
 _NUMBER = re.compile(r"-?$|[-+~<>]?[\d.,]+(?:\.\.[\d.,]+)? ?(?:%|[KMGT]i?B|µs|ms|s|B)?$")
 
@@ -216,7 +224,7 @@ def _table(block: Sequence[str], columns: Sequence[tuple[int, int]], width: int)
     wide = [max(len(row[i]) for row in rows) for i in range(len(columns))]
     words = [not all(_NUMBER.match(row[i]) for row in rows[1:]) for i in range(len(columns))]
     least = [
-        max(NARROWEST, *(len(word) for row in rows for word in row[i].split() or [""]))
+        max(OUTPUT.column_letters, *(len(word) for row in rows for word in row[i].split() or [""]))
         if words[i]
         else wide[i]
         for i in range(len(columns))

@@ -9,11 +9,8 @@ from contextlib import contextmanager
 
 from weft.dsl.base.spans import printable
 
-from .console import Console, live
+from .console import OUTPUT, Console, live
 from .progress import live_line
-
-HEARTBEAT = 20.0
-"""Least seconds between two lines that say how far long work is where no live line is shown."""
 
 
 class StageProgress:
@@ -31,7 +28,7 @@ class StageProgress:
         """
         if _uncounted(name) != _uncounted(self._stage):
             self._console.detail(f"  {self._seconds:6.1f}s  {name}")
-        elif not live() and time.monotonic() - self._told >= HEARTBEAT:
+        elif not live() and time.monotonic() - self._told >= OUTPUT.heartbeat_seconds:
             self._told = time.monotonic()
             self._console.say("", f"{self._seconds:.0f}s  {name}")
         self._stage = name

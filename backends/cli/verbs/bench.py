@@ -20,9 +20,10 @@ from ...ranks.bench.ranks import attend
 from ...ranks.joined import is_joined, world_of
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
-from ...report.report import shown
+from ...report.report import TIMED, shown
 from ..flags.files import CompileFlags
 from ..flags.machines import BenchFlags
+from ..flags.values import LIMITS
 from ..inputs.machines import read_topology
 from ..nouns.scripts import format_on, require_runtime, script_text
 from ..nouns.subjects import read_subject
@@ -33,8 +34,6 @@ from ..work.lowering import source_of
 if TYPE_CHECKING:
     from ...formats.p2p.model import Script
     from ...ranks.bench.job import BenchTime, Predict
-
-LARGEST = 1 << 30
 
 
 def run(args: BenchFlags, console: Console) -> int:
@@ -110,7 +109,7 @@ def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
                 hint="plans of one collective, for as many ranks",
             )
     sizes: SizeRange = args.sizes
-    if sizes.high > LARGEST:
+    if sizes.high > LIMITS.run_bytes:
         raise UserError("messages have at most 1GiB", where="--sizes")
     unit = type_named(args.dtype).itemsize * units.message_chunks
     lengths = tuple(dict.fromkeys(max(1, size // unit) for size in sizes.powers()))
@@ -149,8 +148,5 @@ def _predictions(
 def _text(found: list[BenchTime]) -> str:
     best = {size: min(x.us for x in found if x.bytes == size) for size in {x.bytes for x in found}}
     marks = ["WRONG" if x.wrong else "best" if x.us == best[x.bytes] else "" for x in found]
-    return shown(
-        [{**x.to_json(), "mark": mark} for x, mark in zip(found, marks, strict=True)],
-        *("size:bytes", "plan:name", "µs:us", "least µs:least_us", "algbw GB/s:algbw_GBps"),
-        *("busbw GB/s:busbw_GBps", ":mark", "predicted µs:predicted_us", "error:error:+.0%"),
-    )
+    rows = [{**x.to_json(), "mark": mark} for x, mark in zip(found, marks, strict=True)]
+    return shown(rows, *TIMED)

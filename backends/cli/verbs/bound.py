@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import exact, facts, number, rounded
-from weft.dsl.base.units import SizeRange
+from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.bounds import ROOTED, binding, bounds
+from weft.synth.bounds.programs import runtime_bound
 from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
@@ -16,6 +17,7 @@ from ...report.reached_rates import reached_rates, switches_json
 from ...report.report import problem_json, shown
 from ..flags.search import BoundFlags
 from ..inputs.inputs import message_note, read_problem
+from ..inputs.models import chosen_model
 from ..nouns.noun import require_given, schedule_of
 from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
     from weft.synth.bounds import Bounds
 
+PARTS = (("start", "start"), ("α", "alpha"), ("bytes", "bytes"))
+"""Parts of the least time of a program: heads, and keys."""
+
 
 def run(args: BoundFlags, console: Console) -> int:
     topology, collective, size = _problem(args)
@@ -33,7 +38,10 @@ def run(args: BoundFlags, console: Console) -> int:
     bound = bounds(topology, collective)
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
-    remark = schedule_remark(topology)
+    programs = _programs(args, topology, collective, size)
+    for row, program in zip(sizes, programs, strict=False):
+        row |= program
+    remark = "" if programs else schedule_remark(topology)
     gain, rates = switch_gain(topology, collective), reached_rates(topology, collective)
     brought = [one.words for one in (gain, rates) if one is not None]
     hint = relay_hint(args, collective, bound)
@@ -52,6 +60,7 @@ def run(args: BoundFlags, console: Console) -> int:
             "sizes": sizes,
             **({"relays": hint} if hint else {}),
             **switches_json(topology, collective),
+            **(programs[-1] if programs else {}),
             "program_start_us": program_starts(topology),
         },
     )
@@ -72,6 +81,33 @@ def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
     schedule = schedule_of(read_subject(args.file), "-t TOPO -c COLL state the problem otherwise")
     size = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else None
     return schedule.topology, schedule.collective, args.size or size
+
+
+def _programs(
+    args: BoundFlags, topology: Topology, collective: Collective, size: SizeRange | None
+) -> list[dict[str, Any]]:
+    """Return the least times of programs at each size, as entry ``runtime``; none where no runtime
+    is named."""
+    if args.runtime is None:
+        return []
+    if size is None:
+        told = "expected a message size, got none: programs of a runtime take a time at a size"
+        raise UserError(told, where="--runtime", hint="--size 1MiB")
+    choice, least = chosen_model(args), max(collective.ranks, collective.plain().message_chunks)
+    if size.low < least:
+        raise UserError(
+            f"expected messages of {least} bytes or more, an element for each rank, got "
+            f"{format_bytes(size.low)}",
+            where="--size",
+            hint=f"--size {format_bytes(least)}",
+        )
+    found = []
+    for one in size.powers():
+        asked = (topology, collective, one, args.runtime, choice)
+        at_best = runtime_bound(*asked, best=True)
+        entry = runtime_bound(*asked).to_json() | {"at_best_us": number(at_best.us)}
+        found.append({"runtime": entry})
+    return found
 
 
 def _at(bound: Bounds, size: int) -> dict[str, Any]:
@@ -121,8 +157,14 @@ def _text(
     )
     parts = [head]
     if sizes:
-        columns = ("size:bytes", "at least µs:us", "at most GB/s:algbw_GBps", "by:certificate.kind")
-        parts.append(shown(sizes, *columns))
+        columns = ["size:bytes", "at least µs:us", "at most GB/s:algbw_GBps", "by:certificate.kind"]
+        columns += ["any program µs:runtime.us:us", "protocol:runtime.protocol"]
+        columns += [f"{x}:runtime.binds.{y}_us" for x, y in PARTS] + ["by:runtime.binds.argument"]
+        parts.append(shown(sizes, *columns, "at best µs:runtime.at_best_us"))
+        if last := sizes[-1].get("runtime"):
+            size, reached = format_bytes(sizes[-1]["bytes"]), f"what {last['protocol']} reaches"
+            told = f"programs of {last['name']} at {size}, with {reached} of bandwidths, and its α"
+            parts.append(f"{told}: {last['binds']['text']}")
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
         said = {one.certificate.text for one in bound.composite[-1:]}
         parts += [t for t, kind in used.items() if kind in ("composite", "reach") and t not in said]

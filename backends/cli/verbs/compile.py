@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.importers.generations import NO_PEER_ACCESS
+from weft.synth.bounds import BOUND_EFFORT, RuntimeBound, runtime_bound
+from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
 from ...formats.format import ExecutionRequest, Format, format_named
-from ..flags.files import AUTO, MOST_EXECUTED, ORDERS, CompileFlags
+from ..flags.files import AUTO, CompileFlags
+from ..flags.values import DEFAULTS, LIMITS
 from ..inputs.models import chosen_model
 from ..nouns.noun import MODEL_FLAGS, Subject, refuse_collective, refuse_flags
 from ..nouns.subjects import read_subject
@@ -26,7 +29,7 @@ from ..work.lowering import on_machine, options_of, provenance_of, require_liste
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
 
-    from ...compile.instances import Recompiled
+    from ...compile.instances import ProgramTiming, Recompiled
     from ...compile.prepare import CompileResult
     from ...compile.source import CompileSource
 
@@ -62,6 +65,8 @@ def run(args: CompileFlags, console: Console) -> int:
             told = f"--instances {artefact.timing.fastest} of {artefact.timing.trials}"
             console.say("Chosen", told)
         console.say("Timed", artefact.timing.text)
+        if least := _least(source, backend, args, artefact.timing):
+            console.say("Bound", least.verdict(artefact.timing.program_us))
         if artefact.timing.hint:
             console.say("Hint", artefact.timing.hint)
     if artefact.recompiled:
@@ -80,10 +85,25 @@ def run(args: CompileFlags, console: Console) -> int:
             facts |= {**remark.facts, remark.label.lower(): remark.text(made.code)}
         if artefact.timing:
             facts["time"] = artefact.timing.to_json()
+            facts["time"] |= least.beside(artefact.timing.program_us) if least else {}
         if artefact.recompiled:
             facts["recompiled"] = artefact.recompiled.to_json()
         console.result("", facts | {"checks": checks})
     return Exit.DONE
+
+
+def _least(
+    source: CompileSource, backend: Format, args: CompileFlags, timing: ProgramTiming
+) -> RuntimeBound | None:
+    """Return the least time of any program of the runtime; None on a large machine, and by data
+    sheets, by which it is the bound of schedules."""
+    runtime, machine = backend.timed_runtime(args.target), source.topology
+    size, choice = timing.message_bytes, chosen_model(args)
+    if runtime is None or machine is None or machine.ranks > BOUND_EFFORT.program_ranks:
+        return None
+    if choice.name == DATASHEET:
+        return None
+    return runtime_bound(machine, source.collective, size, runtime, choice)
 
 
 def _written(output: str, files: Mapping[str, bytes]) -> str:
@@ -155,13 +175,15 @@ def _executed(
 ) -> list[dict[str, Any]]:
     """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``."""
     insists = "" if backend.most_executed else "; --interleavings N insists"
-    most = backend.most_executed or (MOST_EXECUTED if args.interleavings is None else wanted.ranks)
+    most = backend.most_executed or (
+        LIMITS.executed_ranks if args.interleavings is None else wanted.ranks
+    )
     if wanted.ranks > most:
         console.say("Executed", f"not: {wanted.ranks} ranks are proved only{insists}")
         return []
     with telling(console, "Executing") as tell:
         request = ExecutionRequest(
-            interleavings=args.interleavings or ORDERS, seed=args.seed, collective=wanted
+            interleavings=args.interleavings or DEFAULTS.orders, seed=args.seed, collective=wanted
         )
         done = backend.execute(text, "the artefact", request, tell)
     if not done.ok:

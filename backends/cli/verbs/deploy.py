@@ -74,7 +74,6 @@ def _require_absolute(flag: str, path: str | None, example: str) -> None:
 
 
 def _loader(args: DeployFlags, library: Library) -> Loader | None:
-    """Return the requested runtime."""
     if args.runtime is None:
         return None
     asked = LOADERS[args.runtime]

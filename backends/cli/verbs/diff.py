@@ -10,14 +10,12 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, number, table
 
 from ...formats.listings import Sheets, Value
+from ...report.sizes import TEXT
 from ..flags.files import DiffFlags
 from ..nouns.noun import FileKind, refuse_model
 from ..nouns.program_noun import ProgramNoun
 from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
-
-WIDEST = 30
-"""Letters of a column's name; longer ones are called A and B."""
 
 
 def run(args: DiffFlags, console: Console) -> int:
@@ -63,7 +61,7 @@ def run(args: DiffFlags, console: Console) -> int:
 def _names(*texts: str) -> tuple[str, str]:
     """Return the names of the two columns: short where that tells them apart."""
     short = [Path(text).name if Path(text).exists() else text for text in texts]
-    if short[0] == short[1] or max(map(len, short)) > WIDEST:
+    if short[0] == short[1] or max(map(len, short)) > TEXT.diff_letters:
         return "A", "B"
     return short[0], short[1]
 
@@ -75,9 +73,6 @@ def _names(*texts: str) -> tuple[str, str]:
 
 EQUAL = 1e-9
 """Relative difference up to which floats are equal, since they were rounded."""
-
-LONGEST = 20
-"""Largest number of rows of a sheet; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +140,10 @@ def differences_text(found: list[Changes], names: tuple[str, str]) -> str:
     for changes in found:
         rows = [
             (_label(row.what), _shown(row.before), _shown(row.after), row.words)
-            for row in changes.rows[:LONGEST]
+            for row in changes.rows[: TEXT.diff_rows]
         ]
         text = table((changes.name, *names, "change"), rows)
-        hidden = len(changes.rows) - LONGEST
+        hidden = len(changes.rows) - TEXT.diff_rows
         if hidden > 0:
             text += f"\n… and {hidden} more"
         if changes.same:

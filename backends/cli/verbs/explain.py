@@ -18,6 +18,7 @@ from weft.synth.fabric.occupancy import resource_name
 from weft.synth.judge.verify import require_valid
 
 from ...report.report import problem_json
+from ...report.sizes import TEXT
 from ..flags.search import ExplainFlags
 from ..inputs.inputs import read_problem
 from ..inputs.sketches import read_sketch
@@ -105,10 +106,6 @@ def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
     return Exit.DONE
 
 
-MOST = 3
-"""Largest number of rules of one statement that are named."""
-
-
 def conflict_text(name: str, conflict: Conflict) -> str:
     """Return the explanation of a conflict: the rules at their lines, the reason, and remedies."""
     rules = conflict.rules
@@ -130,11 +127,11 @@ def _cure(conflict: Conflict) -> str:
     if conflict.cures == conflict.rules:
         return "any one of them may go"
     if conflict.cures:
-        return f"leave out {named(conflict.cures, MOST)}; the others are in the way elsewhere too"
+        return f"leave out {named(conflict.cures)}; the others are in the way elsewhere too"
     return "one of them has to go, and then there is another conflict"
 
 
-def named(rules: Iterable[Rule], most: int = MOST) -> str:
+def named(rules: Iterable[Rule], most: int = TEXT.named_rules) -> str:
     """Return the labels of rules, the first ones of many."""
     labels = list(dict.fromkeys(rule.label for rule in rules))
     more = f"; … {len(labels) - most} more" if len(labels) > most else ""
@@ -204,10 +201,6 @@ def cost_json(costs: SketchCosts) -> dict[str, Any]:
     }
 
 
-LONGEST = 40
-"""Largest number of transfers of a chain that are shown: the first and the last ones of more."""
-
-
 def binding_text(found: Binding) -> str:
     """Return time, bound, busiest resource, gap in words, and chain as text."""
 
@@ -241,8 +234,8 @@ def binding_text(found: Binding) -> str:
         )
         for link in found.chain
     ]
-    if len(rows) > LONGEST:
-        half = LONGEST // 2
+    if len(rows) > TEXT.chain_transfers:
+        half = TEXT.chain_transfers // 2
         rows = [*rows[:half], ("…", "", "", "", ""), *rows[-half:]]
     title = f"what the time is made of, {count(len(found.chain), 'transfer')}:"
     return f"{head}\n\n{title}\n" + table(("from µs", "to µs", "chunk", "hop", "starts when"), rows)

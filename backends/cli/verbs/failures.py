@@ -18,7 +18,9 @@ from weft.synth.time.schedule_time import simulate
 from ...report.model_numbers import program_starts, schedule_remark
 from ...report.points import algbw
 from ...report.report import problem_json
-from ..flags.search import WORST, FailuresFlags
+from ...report.sizes import TEXT
+from ..flags.search import FailuresFlags
+from ..flags.values import DEFAULTS
 from ..inputs.inputs import read_problem
 from ..output.console import Console, Exit
 from ..output.progress import watching
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.synth.bounds import Bounds
     from weft.synth.repair.failures import FailureLoss
-
-_SHOWN = 8
-"""Largest number of cut-off ranks that a line names."""
 
 
 def run(args: FailuresFlags, console: Console) -> int:
@@ -79,7 +78,7 @@ def _searched(
     """Return the results of schedules after the worst failures: µs at a size, else GB/s."""
     objective = Objective.BANDWIDTH if size is None else Objective.TIME
     attained: dict[int, float] = {}
-    most = args.worst or WORST
+    most = args.worst or DEFAULTS.worst
     for i in [i for i, loss in enumerate(losses) if loss.bound is not None][:most]:
         problem = Problem(losses[i].left.topology, collective, None, objective, size)
         budget = Budget(args.effort, seed=args.seed, seconds=args.time)
@@ -127,7 +126,9 @@ def _text(
     for x in losses:
         if x.lost:
             lost = [x.left.whole.nodes[r].name for r in x.lost]
-            told = ", ".join(lost[:_SHOWN]) + (", …" if len(lost) > _SHOWN else "")
+            told = ", ".join(lost[: TEXT.named_ranks]) + (
+                ", …" if len(lost) > TEXT.named_ranks else ""
+            )
             are = "is" if len(lost) == 1 else "are"
             notes.append(f"without {x.down.name} {told} {are} cut off")
     return "\n".join([head, "", table(names, rows), *([""] if notes else []), *notes])

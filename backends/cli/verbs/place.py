@@ -15,6 +15,7 @@ from weft.dsl.base.tables import count, facts, number, table
 from weft.dsl.nouns.workload import Workload, axis_groups
 from weft.synth.joint.axis_placement import PlacementRanking, ranked_placements
 
+from ...report.sizes import TEXT
 from ..flags.search import PlaceFlags
 from ..inputs.machines import machine_line
 from ..inputs.workloads import machine_of_workload, workload_at
@@ -80,10 +81,6 @@ def _missing_groups(workload: Workload, axes: Sequence[tuple[str, int]]) -> Iter
             )
 
 
-_ORDERS_SHOWN = 8
-"""Orders of one host in the table; ``--json`` has all that were solved."""
-
-
 def placement_facts(found: PlacementRanking) -> dict[str, Any]:
     """Return the keys of ``weft place --json``."""
     rows = [
@@ -129,7 +126,7 @@ def placement_text(found: PlacementRanking) -> str:
             "default" if one.order == usual else one.reason,
         )
         for at, one in enumerate(found.placements)
-        if at < _ORDERS_SHOWN or one.order == usual or not orders
+        if at < TEXT.host_orders or one.order == usual or not orders
     ]
     columns = ("order of GPUs",) if orders else tuple(f"{name}: {inside}" for name, _ in found.axes)
     # Arrays have the slowest axis first, so the axes come backwards.

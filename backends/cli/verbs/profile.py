@@ -18,7 +18,8 @@ from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
 from ...ranks.profile.model import ProbeLimits
 from ...report.report import shown
-from ..flags.machines import RANKS, ProfileFlags
+from ..flags.machines import ProfileFlags
+from ..flags.values import DEFAULTS
 from ..inputs.machines import facts_of, machine_line
 from ..output.console import Console, Exit
 from ..output.outputs import check_file_output
@@ -34,7 +35,7 @@ def run(args: ProfileFlags, console: Console) -> int:
     if is_joined(args.on):
         return _as_rank(args, console, effort, started)
     check_file_output(args, console)
-    ranks = args.ranks or RANKS
+    ranks = args.ranks or DEFAULTS.profile_ranks
     with telling(console, "Profiling") as tell:
         if args.on == "numpy":
             from ...ranks.profile import ranks as measuring  # SciPy's statistics take 500 ms

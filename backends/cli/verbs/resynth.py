@@ -18,7 +18,7 @@ from weft.dsl.nouns.runtime import RUNTIMES
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import require_valid
-from weft.synth.repair.mend import repairs
+from weft.synth.repair.mend import REPAIR_EFFORT, repairs
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.unroll import same_question
@@ -26,6 +26,7 @@ from ...report.report import shown
 from ...tune.options import Warm, provenance, timing_of
 from ...tune.variants import variant_of
 from ..flags.search import PLACES, ResynthFlags
+from ..flags.values import LIMITS
 from ..inputs.inputs import named_down
 from ..inputs.models import timed_machine
 from ..output.console import Console
@@ -40,12 +41,6 @@ if TYPE_CHECKING:
 
     from ...tune.options import TuneOptions
     from ...tune.variants import Variant
-
-FARTHER = 1.1
-"""Ratio of the new distance from the bound to the old one beyond which longer search pays off."""
-
-MOST_ORDERED = 2
-"""Multiple of the old transfers from which schedules race in one order only: they take longer."""
 
 
 def run(args: ResynthFlags, console: Console) -> int:
@@ -193,7 +188,7 @@ def _mended(
             told = f"made for {old.topology.name}, not the library's machine"
             raise BadFile(told, where=plan.schedule)
         try:
-            ways = dict(repairs(old, left))
+            ways = dict(repairs(old, left, REPAIR_EFFORT))
         except UserError as error:
             console.detail(f"         {plan.name} cannot be mended: {error.message}")
             continue
@@ -204,7 +199,7 @@ def _mended(
         # The best order on the old machine may not be the best on this one.
         word, best = min(
             ways.items(),
-            key=lambda way: (len(way[1]) >= MOST_ORDERED * len(old), us_per_byte(way[1])),
+            key=lambda way: (len(way[1]) >= LIMITS.ordered_ratio * len(old), us_per_byte(way[1])),
         )
         if best.priority is not None and not len(best.casts):
             found[f"{word} {plan.name} by steps"] = Warm(replace(best, priority=None, stride=0))
@@ -276,7 +271,9 @@ def _loss_text(name: str, losses: list[SlowdownAtSize]) -> str:
 def _farther(losses: list[SlowdownAtSize]) -> str:
     """Return a hint to search longer where the old plans were nearer the bound; else nothing."""
     known = [x for x in losses if x.bound_us and x.was_us and x.was_bound_us]
-    worse = [x for x in known if x.us * x.was_bound_us > FARTHER * x.was_us * x.bound_us]
+    worse = [
+        x for x in known if x.us * x.was_bound_us > LIMITS.longer_ratio * x.was_us * x.bound_us
+    ]
     if not worse:
         return ""
     most = max(worse, key=lambda x: x.us * x.was_bound_us / (x.was_us * x.bound_us))

@@ -13,6 +13,7 @@ from weft.dsl.base.units import format_binary, format_bytes
 
 from ...report.html.page import fitted
 from ...report.report import shown
+from ...report.sizes import TEXT
 from ...sweep.names import MANIFEST as SWEEP
 from ..flags.files import ShowFlags
 from ..nouns.noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
@@ -40,7 +41,7 @@ def _text(args: ShowFlags, console: Console) -> int:
             raise UserError(f"--{given[0]} is of one file", where=args.file)
         text, data = folder_text(Path(args.file))
         return _told(args, console, text, {"status": "ok", "kind": "folder", **data})
-    subject = read_subject(args.file, also=(FileKind.STREAM,))
+    subject = read_subject(args.file, also=(FileKind.STREAM, FileKind.RESULT))
     timed = ""
     if not isinstance(subject.noun, ProgramNoun):
         refuse_model(args, subject)
@@ -154,16 +155,6 @@ FORMATS: dict[str, Callable[[ShowFlags, Console], int]] = {
 """Output formats of ``show``; each one's modules are loaded when it is requested."""
 
 
-MOST_FILES = 200
-"""Most files that are listed."""
-
-MOST_BYTES = 4 << 20
-"""Largest file that is read for its line."""
-
-SHOWN = 100
-"""Most letters of the description of a file."""
-
-
 def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the files of a folder, and how many more there are.
 
@@ -175,7 +166,9 @@ def folder_files(path: Path) -> tuple[list[dict[str, Any]], int]:
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
     shown = [one for one in names if not one.name.startswith(".")]
-    return [_line(one) for one in shown[:MOST_FILES]], len(shown) - min(len(shown), MOST_FILES)
+    return [_line(one) for one in shown[: TEXT.folder_files]], len(shown) - min(
+        len(shown), TEXT.folder_files
+    )
 
 
 def _line(path: Path) -> dict[str, Any]:
@@ -186,14 +179,18 @@ def _line(path: Path) -> dict[str, Any]:
         return {"name": f"{path.name}/", "kind": kind, "about": about}
     try:
         size = path.stat().st_size
-        if size > MOST_BYTES:
+        if size > TEXT.folder_bytes:
             about = f"{format_binary(size)}: weft show {path} reads it"
             return {"name": path.name, "kind": None, "about": about}
         subject = read_subject(str(path))
         text = subject.noun.show(subject)[0]
         about = " ".join(next(iter(text.splitlines()), "").split())
         about = about.removeprefix(subject.kind).strip() or about
-        return {"name": path.name, "kind": subject.kind or None, "about": about[:SHOWN]}
+        return {
+            "name": path.name,
+            "kind": subject.kind or None,
+            "about": about[: TEXT.folder_letters],
+        }
     except (WeftError, OSError):
         return {"name": path.name, "kind": None, "about": ""}
 

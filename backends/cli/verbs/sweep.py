@@ -31,8 +31,17 @@ from ...sweep.folder import opened
 from ...sweep.question import Label, SketchSource, SweepQuestion
 from ...sweep.run import run as sweep
 from ..flags.search import SweepFlags, SynthFlags
-from ..flags.shared import EFFORT, OBJECTIVES
-from ..flags.values import amount, ranks, seconds, several_sizes, split_arguments, whole
+from ..flags.shared import OBJECTIVES
+from ..flags.values import (
+    DEFAULTS,
+    LIMITS,
+    amount,
+    ranks,
+    seconds,
+    several_sizes,
+    split_arguments,
+    whole,
+)
 from ..inputs.inputs import canonical, is_file, make_problem, read_problem
 from ..inputs.machines import read_topology
 from ..inputs.sketches import read_sketch, translated
@@ -47,9 +56,6 @@ if TYPE_CHECKING:
     from ...sweep.question import SweepQuestion
     from ...sweep.run import SweepResult
 
-
-WALL_PER_EFFORT = 10.0
-"""Wall seconds for a unit of effort after which a job is killed: ten times its time alone."""
 
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
@@ -67,7 +73,7 @@ def run(args: SweepFlags, console: Console) -> int:
     code = fingerprint()
     keys = frozenset(question.key(code) for question in questions)
     progress = SweepProgress(console)
-    limit = args.deadline or WALL_PER_EFFORT * plan.effort + 60
+    limit = args.deadline or LIMITS.sweep_seconds * plan.effort + 60
 
     def executor() -> Executor:
         if args.cluster:
@@ -244,9 +250,6 @@ class SweepProgress(LiveLine):
 
 T = TypeVar("T")
 
-MOST = 100_000
-"""Largest number of jobs; a longer list is taken for a mistake."""
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -319,7 +322,7 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     return SweepPlan(
         tuple(settings),
         objective,
-        args.effort or file.effort or EFFORT,
+        args.effort or file.effort or DEFAULTS.effort,
         args.time or file.seconds or None,
         args.threads or file.threads or 2,
     )
@@ -339,8 +342,8 @@ def _product(axes: Mapping[str, Any]) -> Iterator[Setting]:
         )
     ]
     jobs = math.prod(map(len, parts))
-    if jobs > MOST:
-        raise UserError(f"{jobs} jobs", hint=f"at most {MOST} are done in one sweep")
+    if jobs > LIMITS.sweep_jobs:
+        raise UserError(f"{jobs} jobs", hint=f"at most {LIMITS.sweep_jobs} are done in one sweep")
     return (Setting(*one) for one in itertools.product(*parts))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.base.files import read_text, write_text
-from weft.dsl.catalogue import file_of, imported, is_cluster, kept, names
+from weft.dsl.catalogue import file_of, imported, is_cluster, kept, names, with_options
 from weft.synth.time.calibrated import calibrated_model
 
 from ...report.model_numbers import assumed_json, assumed_text
@@ -16,7 +16,7 @@ from ...report.text import topology_text
 from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoSearchFlags, TopoShowFlags
 from ..flags.shared import Flags
 from ..inputs.inputs import restricted
-from ..inputs.machines import facts_of, machine_line, read_topology, without_nics
+from ..inputs.machines import facts_of, machine_line, read_topology
 from ..output.console import Console, Exit, columns
 from ..output.outputs import check_file_output
 
@@ -58,7 +58,9 @@ def _show(topology: Topology, console: Console) -> int:
 
 
 def _import(args: TopoImportFlags, console: Console) -> int:
-    text = without_nics(args.topology, args.without)
+    text = args.topology
+    if args.without:
+        text = with_options(text, f"without={','.join(args.without)}")
     path = file_of(text)
     if path is None:
         if not is_cluster(text) and text.partition(":")[0] not in {e.name for e in names()}:

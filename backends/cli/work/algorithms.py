@@ -12,14 +12,9 @@ from weft.synth.engines.classic.model import Flat
 from weft.synth.engines.classic.place import ClassicAlgorithm, all_algorithms
 
 from ...report.report import shown
-
-EXAMPLE = 8
-"""Number of ranks for which costs are shown; hierarchical ones have them in two hosts."""
+from ..flags.values import LIMITS
 
 BOXES = (4, 2)
-
-LANES = 2
-"""Number of lanes for which costs are shown."""
 
 LANED_ON = {LaneStructure.RINGS: "several rings", LaneStructure.RAILS: "even boxes"}
 """Machines of the algorithms in lanes."""
@@ -53,13 +48,19 @@ def listing(found: Iterable[dict[str, Any]]) -> str:
     ]
     text = shown(
         rows,
-        *("name:name", "collective:collective", "ranks:ranks", f"steps ({EXAMPLE}):steps"),
-        *(f"share of M ({EXAMPLE}):share", "source:source"),
+        *(
+            "name:name",
+            "collective:collective",
+            "ranks:ranks",
+            f"steps ({LIMITS.example_ranks}):steps",
+        ),
+        *(f"share of M ({LIMITS.example_ranks}):share", "source:source"),
     )
     return (
         f"{text}\n\n"
-        f"steps and share of M on the busiest link: on {EXAMPLE} ranks; per level, innermost "
-        f"first, on {BOXES[1]} boxes of {BOXES[0]}; rings: {LANES} of them\n"
+        f"steps and share of M on the busiest link: on {LIMITS.example_ranks} ranks; per level, "
+        f"innermost first, on {BOXES[1]} boxes of {BOXES[0]}; "
+        f"rings: {LIMITS.example_lanes} of them\n"
         "weft compile 'classic:NAME{collective=…,ranks=…}', weft synth -e 'classic{algorithm=NAME}'"
     )
 
@@ -70,14 +71,14 @@ def _entry(one: ClassicAlgorithm) -> dict[str, Any]:
         costs = [*one.cost(shape)]
         ranks, levels = LEVELS_ON[str(one.structure)], list(shape)
     elif isinstance(one, InNetwork):
-        levels = list(BOXES) if one.levels > 1 else [EXAMPLE]
+        levels = list(BOXES) if one.levels > 1 else [LIMITS.example_ranks]
         costs, ranks = [*one.cost(tuple(levels))], one.needs
     elif isinstance(one, Laned):
-        costs = [one.cost(EXAMPLE, LANES)]
-        ranks, levels = LANED_ON[one.structure], [EXAMPLE]
+        costs = [one.cost(LIMITS.example_ranks, LIMITS.example_lanes)]
+        ranks, levels = LANED_ON[one.structure], [LIMITS.example_ranks]
     else:
-        costs = [one.cost(EXAMPLE)]
-        ranks, levels = _ranks(one), [EXAMPLE]
+        costs = [one.cost(LIMITS.example_ranks)]
+        ranks, levels = _ranks(one), [LIMITS.example_ranks]
     return {
         "name": one.name,
         "collective": str(one.kind),

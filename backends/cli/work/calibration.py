@@ -86,7 +86,6 @@ def _read(
 def _times(
     run: NcclTestsRun, path: str, topology: Topology, given: str | None
 ) -> list[MeasuredTime]:
-    """Return the measured times of a run."""
     require_machine(run, path, topology)
     if given and given not in {*Kind}:
         raise UserError(f"no collective is called {given}", where="-c", hint=", ".join(Kind))

@@ -21,7 +21,8 @@ from weft.synth.ordering.tasks import TaskCost
 from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlan, JointPlanner
 
 from ...report.plan_text import joint_facts, joint_text
-from ..flags.search import ORDER_EFFORT, PlanFlags
+from ..flags.search import PlanFlags
+from ..flags.values import DEFAULTS
 from ..inputs.machines import machine_line
 from ..output.console import Console, Exit
 from ..output.outputs import check_file_output, check_folder
@@ -52,7 +53,7 @@ def plan_at_once(
         console.say("Assumed", note)
     demands = demands_of(workload, machine.ranks)
     times = collective_times(machine, demands)
-    effort = replace(PLAN_EFFORT, engine=PLAN_EFFORT.engine * args.effort / ORDER_EFFORT)
+    effort = replace(PLAN_EFFORT, engine=PLAN_EFFORT.engine * args.effort / DEFAULTS.order_effort)
     budget = Budget(effort=effort.engine, seed=args.seed)
     planner = JointPlanner(machine, times.joint, budget, effort=effort)
     plan = None

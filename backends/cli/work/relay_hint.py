@@ -10,14 +10,9 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
 
 from ..flags.shared import RELAYS, DownFlags, MaybeProblemFlags, RelayFlags
+from ..flags.values import LIMITS
 from ..inputs.inputs import rank_numbers
 from ..inputs.machines import read_topology
-
-LEAST = 1.05
-"""Least factor on the bandwidth that is reported."""
-
-MOST_RANKS = 64
-"""GPUs of a machine beyond which it is not looked for: bounds take long."""
 
 
 def relay_hint(args: MaybeProblemFlags, collective: Collective, own: Bounds) -> str:
@@ -36,10 +31,10 @@ def relay_hint(args: MaybeProblemFlags, collective: Collective, own: Bounds) -> 
     assert args.topology is not None
     machine = read_topology(args.topology)
     group = rank_numbers(machine, args.group, "--group")
-    if len(group) == machine.ranks or machine.ranks > MOST_RANKS:
+    if len(group) == machine.ranks or machine.ranks > LIMITS.relay_ranks:
         return ""
     factor = own.seconds_per_byte / bounds(forwarding(machine, group), collective).seconds_per_byte
-    if factor < LEAST:
+    if factor < LIMITS.relay_gain:
         return ""
     gain = f"{float(factor):.1f} x at large sizes (bounds)"
     return f"GPUs outside the group could forward: {gain}; --relays all"

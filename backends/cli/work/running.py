@@ -22,12 +22,13 @@ from ...formats.p2p.data import type_named
 from ...formats.p2p.format import GOOD
 from ...formats.p2p.judge import for_threads
 from ...ranks import joined, launcher
-from ...ranks.job import Case, EmittedFile, dumps, recorded, whole_job
+from ...ranks.job import Call, Case, EmittedFile, Recording, dumps, whole_job
 from ...ranks.joined import attend_joined
 from ...ranks.nccl import run_on_gpus
 from ...ranks.threads import run_threads
-from ...report.report import shown
-from ..flags.files import REPEAT, RunFlags
+from ...report.report import TIMED, shown
+from ..flags.files import RunFlags
+from ..flags.values import DEFAULTS, LIMITS
 from ..inputs.machines import on_machine
 from ..nouns.noun import Subject, refuse_collective
 from ..nouns.scripts import format_on, require_runtime, script_text
@@ -43,12 +44,6 @@ if TYPE_CHECKING:
     from ...ranks.job import RankJob, RankReport
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
-TIMEOUT = 60.0
-LARGEST = 1 << 30
-"""Largest message in bytes; this machine holds the data of all ranks several times."""
-
-LARGEST_ROUGH = 1 << 24
-"""Largest message in bytes whose float sums are compared with error bounds, which take memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
     if args.on in ("mpi", "torch") and joined.is_joined(args.on):
         return joined.as_one_rank(
             args.on,
-            args.timeout or TIMEOUT,
+            args.timeout or DEFAULTS.rank_seconds,
             lambda world: _as_rank(world, subject, args, console),
         )
     _check_trace(args)
@@ -145,20 +140,24 @@ def _refuse_interpreted(subject: Subject, on: str) -> None:
 
 def _job(plan: RunPlan, args: RunFlags) -> RankJob:
     sizes = args.size or SIZES
-    if max(sizes) > LARGEST:
+    if max(sizes) > LIMITS.run_bytes:
         raise UserError("messages have at most 1GiB", where="--size")
     types = tuple(dict.fromkeys(t.strip() for t in args.dtype.split(",") if t.strip()))
     if not types:
         raise UserError("--dtype: expected a type, got none", hint="int32, float32, float16 …")
     cases = [case for t in types for size in sizes for case in _cases(plan, args, t, size)]
-    return whole_job([plan.piece], cases, args.timeout or TIMEOUT)
+    return whole_job([plan.piece], cases, args.timeout or DEFAULTS.rank_seconds)
 
 
 def _cases(plan: RunPlan, args: RunFlags, dtype: str, size: int) -> list[Case]:
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
     plain = Case(0, max(1, size // unit), dtype, args.in_place, seed=args.seed)
-    cases = [replace(plain, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
-    if type_named(dtype).kind not in "iu" and plan.collective.combining and size <= LARGEST_ROUGH:
+    cases = [replace(plain, repeat=args.repeat or DEFAULTS.repeat, watch=args.trace is not None)]
+    if (
+        type_named(dtype).kind not in "iu"
+        and plan.collective.combining
+        and size <= LIMITS.rough_bytes
+    ):
         cases.append(replace(plain, rough=True))
     return cases
 
@@ -180,17 +179,12 @@ def _told(
     good = all(check.ok for check in checks)
     name = plan.collective.name or str(plan.collective.kind)
     if args.trace is not None:
-        calls = list(_calls(plan, job, reports))
-        write_text(args.trace, dumps(recorded(args.on, name, calls)), force=args.force)
+        calls = tuple(_calls(plan, job, reports))
+        write_text(args.trace, dumps(Recording(args.on, name, calls)), force=args.force)
         told = f"{count(len(calls), 'call')} of {job.ranks} ranks"
         console.say("Recorded", f"{args.trace}: {told}")
-    times = shown(
-        sizes,
-        *("size:bytes", "type:dtype", "µs:us", "least µs:least_us", "algbw GB/s:algbw_GBps"),
-        *("busbw GB/s:busbw_GBps", "predicted µs:predicted_us", "times:of_predicted:.1f"),
-    )
     console.result(
-        f"{checks_text(checks)}\n\n{times}",
+        f"{checks_text(checks)}\n\n{shown(sizes, *TIMED)}",
         {
             "status": "ok" if good else "failed",
             "on": args.on,
@@ -226,16 +220,15 @@ def _check_trace(args: RunFlags) -> None:
     check_file(args.trace, force=args.force)
 
 
-def _calls(
-    plan: RunPlan, job: RankJob, reports: dict[int, RankReport]
-) -> Iterator[tuple[int, str, dict[int, Any]]]:
-    """Yield bytes, type and rounds by rank of the calls that all ranks watched."""
+def _calls(plan: RunPlan, job: RankJob, reports: dict[int, RankReport]) -> Iterator[Call]:
+    """Yield the calls that all ranks watched."""
     for i, case in enumerate(job.cases):
         done = {rank: one.done[i] for rank, one in reports.items()}
         watches = {rank: x.watch for rank, x in done.items() if x and x.watch}
         if case.watch and len(watches) == job.ranks:
             size = case.length * case.exam(plan.collective).dtype.itemsize
-            yield size * plan.collective.message_chunks, case.dtype, watches
+            size *= plan.collective.message_chunks
+            yield Call(size, case.dtype, tuple(watches[rank] for rank in sorted(watches)))
 
 
 def _compared(found: Sequence[launcher.CaseResult]) -> Check:

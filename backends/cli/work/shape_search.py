@@ -48,7 +48,6 @@ def search(args: TopoSearchFlags, console: Console) -> int:
 
 
 def _asked(args: TopoSearchFlags) -> tuple[Workload, int]:
-    """Return the workload, and the number of GPUs."""
     if args.workload is not None:
         workload = workload_at(args.workload, args, None)
         ranks = args.ranks or workload.ranks

@@ -20,13 +20,11 @@ from weft.synth.engines.greedy.stream import Stream, run, stream
 
 from ...report.report import shown
 from ..flags.search import SynthFlags
+from ..flags.values import DEFAULTS
 from ..inputs.inputs import canonical, restricted
 from ..inputs.machines import machine_line, read_topology
 from ..output.console import Console, Exit
 from ..output.progress import Progress, watching
-
-LARGE = 1 << 30
-"""Message size in bytes where ``--size`` is not given."""
 
 PARTS = frozenset({"header.json", "ticks.i8", "counts.i4", "links.u4", "chunks.u2", "chunks.u4"})
 """Files in the folder of a stream."""
@@ -103,7 +101,7 @@ def _asked(args: SynthFlags) -> tuple[Greedy, int]:
         raise UserError("matching cannot follow a sketch", where="--stream", hint="leave out -s")
     if args.size is not None and args.size.low != args.size.high:
         raise UserError("a stream is for one message size", hint="--size 1GiB")
-    return engine, args.size.low if args.size else LARGE
+    return engine, args.size.low if args.size else DEFAULTS.stream_bytes
 
 
 def _followed(source: Stream, progress: Progress, console: Console) -> Stream:

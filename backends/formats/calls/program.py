@@ -91,7 +91,6 @@ def program_of(schedule: Schedule, name: str = "") -> CallProgram:
 
 
 def _hosts(host_of: Sequence[int | None], where: str) -> tuple[tuple[int, ...], ...]:
-    """Return the ranks of each host."""
     found: dict[int | None, list[int]] = {}
     for rank, host in enumerate(host_of):
         found.setdefault(host, []).append(rank)

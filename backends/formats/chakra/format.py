@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
@@ -37,9 +37,9 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.time.routes import Route
 
 from ...compile.request import ProvedArtefact, Request
-from ..messages.format import MOST_TIMED, MessageFormat, PlannedGraph
+from ..messages.format import MessageFormat, PlannedGraph
 from ..messages.lower import in_turns, with_turns
-from ..messages.model import GraphNode, GraphNodeKind, MessageGraph, copies_of
+from ..messages.model import LIMITS, GraphNode, GraphNodeKind, MessageGraph, copies_of
 from ..messages.replay import Hop, ReplayRule, replayed, router
 from ..recognition import file_set
 
@@ -52,8 +52,17 @@ COMM_TYPE = {
 """``CollectiveCommType``, and the word in the keys of ``system.json``, of the collectives that have
 one there."""
 
-TRAFFIC_OF_SUMS = 3
-"""Times the bytes of a sum that ASTRA-sim moves through local memory: two reads and a write."""
+
+@dataclass(frozen=True, slots=True)
+class ChakraEffort:
+    """Least gains for which a trace is changed, as shares of its replayed time."""
+
+    turns_gain: float = 0.005  # of the order of sends; with less it is not written
+    pieces_gain: float = 0.01  # of cutting pieces in two; with less it ends
+
+
+EFFORT = ChakraEffort()
+
 
 PREFIX, NAMING = "PREFIX", frozenset({".system.json", ".per-node.yml"})
 """The prefix in an artefact's text, which its files replace; those of them that have it."""
@@ -75,13 +84,6 @@ class Segments(StrEnum):
 
     GIVEN = "given"
     AUTO = "auto"
-
-
-GAIN = 0.005
-"""Least share of the replayed time that turns save; with less they are not written."""
-
-GAIN_OF_PIECES = 0.01
-"""Least share of the replayed time that cutting pieces in two saves; with less it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +192,14 @@ class ChakraEt(MessageFormat):
         pieces = 1
         best = first if first.pieces == 1 else self.planned(request, size, self._sum_ps, 1)
         best_us = self._us(best, turned=True)
-        while 2 * pieces <= self.most_pieces(noun, size) and len(noun) * pieces <= MOST_TIMED // 2:
+        while (
+            2 * pieces <= self.most_pieces(noun, size)
+            and len(noun) * pieces <= LIMITS.messages // 2
+        ):
             pieces *= 2
             one = self.planned(request, size, self._sum_ps, pieces)
             us = self._us(one, turned=True)
-            if us >= best_us * (1 - GAIN_OF_PIECES):
+            if us >= best_us * (1 - EFFORT.pieces_gain):
                 break
             best, best_us = one, us
         return self._ordered(best)
@@ -204,8 +209,8 @@ class ChakraEt(MessageFormat):
         if planned.schedule is None or self.turns is Turns.NEVER:
             return planned
         if self.turns is Turns.AUTO and (
-            len(planned.schedule) > MOST_TIMED
-            or self._us(planned, turned=True) >= (1 - GAIN) * self._us(planned)
+            len(planned.schedule) > LIMITS.messages
+            or self._us(planned, turned=True) >= (1 - EFFORT.turns_gain) * self._us(planned)
         ):
             return planned
         return replace(planned, graph=_in_turns(planned))
@@ -225,7 +230,7 @@ class ChakraEt(MessageFormat):
         """Picoseconds of a sum: whole µs, the finest unit of a trace."""
         if not self.local_mem_bw:
             return 0
-        taken = TRAFFIC_OF_SUMS * size / (self.local_mem_bw * BYTES_PER_US_PER_GBPS)
+        taken = LIMITS.sum_traffic * size / (self.local_mem_bw * BYTES_PER_US_PER_GBPS)
         return int(taken + 0.5) * PS_PER_US
 
     def _beside(self, tags: Mapping[int, str], collective: Collective) -> dict[str, bytes]:
@@ -311,7 +316,7 @@ def _workload(tags: Mapping[int, str], collective: Collective, type: int) -> dic
 
 
 def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
-    missing = _first_missing(traces)
+    missing = next((rank for rank in range(max(traces) + 1) if rank not in traces), None)
     if missing is not None:
         raise BadFile(
             f"the file of rank {missing} is missing: ASTRA-sim needs one for every rank",
@@ -337,11 +342,6 @@ def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
     first.finish()
     copies = tuple(copies_of(one.get("copies"), where) for one in about)
     return MessageGraph(name, ranks, collective, size, copies)
-
-
-def _first_missing(traces: Iterable[int]) -> int | None:
-    there = set(traces)
-    return next((rank for rank in range(max(there) + 1) if rank not in there), None)
 
 
 def _about(trace: ExecutionTrace, where: str) -> dict[str, Any] | None:

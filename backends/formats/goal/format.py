@@ -21,13 +21,25 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.time.routes import Route
 
 from ...compile.request import ProvedArtefact, Request
-from ..messages.format import MOST_TIMED, MessageFormat
+from ..messages.format import MessageFormat
 from ..messages.lower import in_turns, ported
-from ..messages.model import GraphNode, GraphNodeKind, Key, MessageGraph, copies_of, key_of
+from ..messages.model import LIMITS, GraphNode, GraphNodeKind, Key, MessageGraph, copies_of, key_of
 from ..messages.replay import Hop, ReplayRule, replayed, router
 
-TRAFFIC_OF_SUMS = 3
-"""Times the bytes of a sum that it moves through memory: two reads and a write."""
+
+@dataclass(frozen=True, slots=True)
+class GoalFacts:
+    """Number types of LogGOPSim, and how closely its one G must fit."""
+
+    ranks: int = 1 << 20
+    nics: int = 256  # of a rank
+    tag: int = (1 << 32) - 1  # largest
+    time_units: int = 1 << 60  # of a computation
+    message_bytes: int = (1 << 31) - 1  # and time units of L: it has 32 bits for them
+    gap_share: float = 1e-3  # by which the G of a route may differ with its bytes unscaled
+
+
+FACTS = GoalFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,7 @@ class GoalFile(MessageFormat):
             topology = planned.schedule.topology
             rule, scaled = loggop_of(graph, topology)
             units = rule.units_per_us
-            if not rule.exact and len(planned.schedule) <= MOST_TIMED:
+            if not rule.exact and len(planned.schedule) <= LIMITS.messages:
                 rule = nearest(scaled, rule, planned.time_us)
             if self.scaled and not rule.exact:
                 graph = replace(scaled, flags=(rule.latency, rule.gap, units, topology.digest()))
@@ -97,9 +109,9 @@ class GoalFile(MessageFormat):
 
     def _require_fit(self, graph: MessageGraph, request: Request) -> None:
         largest = max((node.bytes for _, _, node in graph.nodes()), default=0)
-        if largest > LARGEST:
+        if largest > FACTS.message_bytes:
             pieces = max(1, request.segments, getattr(request.noun, "segments", 1))
-            pieces *= -(-largest // LARGEST)
+            pieces *= -(-largest // FACTS.message_bytes)
             cut = f"--segments {pieces} cuts every chunk into messages that fit"
             raise UserError(
                 f"a message of {largest} bytes: LogGOPSim's have 31 bits",
@@ -107,9 +119,9 @@ class GoalFile(MessageFormat):
                 hint=cut if pieces <= MOST_COPIES else "a smaller --size: no --segments is enough",
             )
         for rank, _, node in graph.nodes():
-            if node.port >= NICS:
+            if node.port >= FACTS.nics:
                 raise UserError(
-                    f"rank {rank} has more than {NICS} links, and a file names no more NICs",
+                    f"rank {rank} has more than {FACTS.nics} links, and a file names no more NICs",
                     where=self.name,
                     hint="--to 'goal{ports=false}' gives every rank one",
                 )
@@ -117,7 +129,9 @@ class GoalFile(MessageFormat):
     def _sum_ps(self, size: int) -> int:
         if not self.local_mem_bw:
             return 0
-        return round(TRAFFIC_OF_SUMS * size / (self.local_mem_bw * BYTES_PER_US_PER_GBPS) * 10**6)
+        return round(
+            LIMITS.sum_traffic * size / (self.local_mem_bw * BYTES_PER_US_PER_GBPS) * 10**6
+        )
 
     def _told(self, rule: LogGop) -> str:
         unit = "ps" if rule.units_per_us == PS else "fs"
@@ -158,10 +172,6 @@ class GoalFile(MessageFormat):
 SEND, RECV, SUM = GraphNodeKind.SEND, GraphNodeKind.RECV, GraphNodeKind.SUM
 
 MARK = "// weft "
-
-MOST_RANKS = 1 << 20
-MOST_TIME = 1 << 60  # of a computation, in the file's units of time
-MOST_TAG = (1 << 32) - 1
 
 _LABEL = r"(?!(?:send|recv|calc|rank|num_ranks)\b)[A-Za-z][A-Za-z0-9_]*"
 _OPERATION = re.compile(
@@ -264,9 +274,9 @@ def read_goal(text: str, where: str) -> MessageGraph:
         if word == "num_ranks":
             if total >= 0 or own is not None:
                 raise BadFile("num_ranks stands once, before the ranks", where=place)
-            total = _number(said, MOST_RANKS, place)
+            total = _number(said, FACTS.ranks, place)
         elif word == "rank":
-            if own is not None or total < 0 or _number(said, MOST_RANKS, place) != len(ranks):
+            if own is not None or total < 0 or _number(said, FACTS.ranks, place) != len(ranks):
                 raise BadFile(
                     f"rank {said[:20]} stands where rank {len(ranks)} should",
                     where=place,
@@ -366,7 +376,7 @@ def _operation_in(own: _RankText, line: str, units: int, where: str) -> None:
 def _node(found: re.Match[str], places: list[tuple[str, str]], units: int, where: str) -> GraphNode:
     inputs, outputs = (tuple(int(at) for one, at in places if one == kind) for kind in "io")
     if found["op"] is None:
-        ps = _number(found["time"], MOST_TIME, where) * 10**6 // units
+        ps = _number(found["time"], FACTS.time_units, where) * 10**6 // units
         return GraphNode(SUM, inputs=inputs, outputs=outputs, ps=ps)
     if "-1" in (found["peer"], found["tag"]):
         raise BadFile(
@@ -377,9 +387,9 @@ def _node(found: re.Match[str], places: list[tuple[str, str]], units: int, where
     size, peer, tag, nic = (
         _number(found[name] or "0", most, where)
         for name, most in (
-            ("bytes", LARGEST),
-            ("peer", MOST_RANKS),
-            ("tag", MOST_TAG),
+            ("bytes", FACTS.message_bytes),
+            ("peer", FACTS.ranks),
+            ("tag", FACTS.tag),
             ("nic", 255),
         )
     )
@@ -431,14 +441,6 @@ def _about(text: str, where: str) -> tuple[int, dict[str, Any] | None]:
 PS, FS = 10**6, 10**9
 """Units of time of a µs: picoseconds, and femtoseconds for times that those round too coarsely."""
 
-COARSE = 1e-3
-"""Share of G by which that of a route may differ without other bytes for its messages."""
-
-NICS = 256
-
-LARGEST = (1 << 31) - 1
-"""Bytes of a message, and time units of L: LogGOPSim has 32 bits for them."""
-
 
 @dataclass(frozen=True, slots=True)
 class LogGop:
@@ -461,7 +463,7 @@ class LogGop:
     @property
     def flags(self) -> str:
         """The flags of LogGOPSim; S keeps sends from waiting for their receivers."""
-        return f"-L {self.latency} -o 0 -g 0 -O 0 -G {self.gap} -S {LARGEST}"
+        return f"-L {self.latency} -o 0 -g 0 -O 0 -G {self.gap} -S {FACTS.message_bytes}"
 
 
 def loggop_of(graph: MessageGraph, topology: Topology) -> tuple[LogGop, MessageGraph]:
@@ -491,9 +493,11 @@ def loggop_of(graph: MessageGraph, topology: Topology) -> tuple[LogGop, MessageG
     units = _units(min(us_per_byte.values()), alpha[1])
     gap = max(1, round(min(us_per_byte.values()) * units))
     rule = LogGop(round(alpha[0] * units), gap, units, alpha)
-    if all(abs(one * units - gap) <= COARSE * gap for one in us_per_byte.values()):
+    if all(abs(one * units - gap) <= FACTS.gap_share * gap for one in us_per_byte.values()):
         return rule, graph
-    needed = max(size * us_per_byte[route] * units / LARGEST for route, size in largest.items())
+    needed = max(
+        size * us_per_byte[route] * units / FACTS.message_bytes for route, size in largest.items()
+    )
     gap = max(gap, ceil(needed))
     share = {key_of(*one): us_per_byte[route_of(*one)] * units / gap for one in sends}
     return replace(rule, gap=gap, alike=False), _scaled(graph, share)
@@ -507,8 +511,8 @@ def nearest(graph: MessageGraph, rule: LogGop, planned_us: float) -> LogGop:
 
 def _units(us_per_byte: float, alpha: float) -> int:
     """Return the units of a µs in which G is round enough, and L not too large."""
-    coarse = abs(round(us_per_byte * PS) - us_per_byte * PS) > COARSE * us_per_byte * PS
-    return FS if coarse and alpha * FS <= LARGEST else PS
+    coarse = abs(round(us_per_byte * PS) - us_per_byte * PS) > FACTS.gap_share * us_per_byte * PS
+    return FS if coarse and alpha * FS <= FACTS.message_bytes else PS
 
 
 def _scaled(graph: MessageGraph, share: dict[Key, float]) -> MessageGraph:
@@ -528,7 +532,7 @@ def loggop_us(graph: MessageGraph, rule: LogGop) -> float:
 
     def hops(rank: int, node: GraphNode) -> tuple[Hop, ...]:
         holds = (node.bytes - 1) * rule.gap
-        return ((rank * NICS + node.port, holds, rule.latency + holds),)
+        return ((rank * FACTS.nics + node.port, holds, rule.latency + holds),)
 
     def work(node: GraphNode) -> int:
         return max(1, node.ps * rule.units_per_us // 10**6)

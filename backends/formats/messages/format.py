@@ -29,12 +29,9 @@ from ...execute.execute import Execution
 from ..format import ExecutionRequest, FileTiming, Format, Requirements
 from .judge import check_graph, run_graph
 from .lower import SumTime, graph_of_algorithm, graph_of_schedule
-from .model import GraphNode, GraphNodeKind, MessageGraph
+from .model import LIMITS, GraphNode, GraphNodeKind, MessageGraph
 
 GOOD = "every message has both ends, nothing waits for itself; every output is proved"
-
-MOST_TIMED = 1_000_000
-"""Messages of a file that is replayed as it is written, and of a schedule that is timed beside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +257,7 @@ class MessageFormat(Format, ABC):
         """Return for each size µs by the rule of the simulator and by weft's."""
         times = []
         for plan, graph in zip(planned, found.values(), strict=True):
-            if plan.schedule is None or len(plan.schedule) > MOST_TIMED:
+            if plan.schedule is None or len(plan.schedule) > LIMITS.messages:
                 continue
             topology = plan.schedule.topology
             times.append(

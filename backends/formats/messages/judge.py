@@ -18,7 +18,7 @@ from weft.dsl.base.layers import depths, least_first
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 
-from ...check.findings import MOST, Finding, Severity
+from ...check.findings import LIMITS, Finding, Severity
 from ...execute.execute import Execution
 from ...judge.values import Values, WantedValues, wanted_of, waves
 from .model import GraphNode, GraphNodeKind, Key, MessageGraph, key_of
@@ -27,16 +27,16 @@ from .model import GraphNode, GraphNodeKind, Key, MessageGraph, key_of
 def check_graph(graph: MessageGraph) -> list[Finding]:
     """Return everything wrong with a graph; of a known collective, no error is a proof."""
     for check in (_form, _pairs):
-        if found := list(islice(check(graph), MOST)):
+        if found := list(islice(check(graph), LIMITS.findings)):
             return found
     order = order_of(graph)
-    if found := list(islice(_hangs(order), MOST)):
+    if found := list(islice(_hangs(order), LIMITS.findings)):
         return found
     if graph.collective is None:
         return [
             Finding("result", Severity.NOTE, "not judged: the file does not say what messages hold")
         ]
-    return list(islice(_result(graph, graph.collective, order), MOST))
+    return list(islice(_result(graph, graph.collective, order), LIMITS.findings))
 
 
 def _error(check: str, text: str, rank: int, place: int | None = None) -> Finding:

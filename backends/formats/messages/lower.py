@@ -30,10 +30,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, Aliases
 from weft.dsl.nouns.topology import Topology
 
-from .model import GraphNode, GraphNodeKind, MessageGraph
-
-MOST_NODES = 4_000_000
-"""Sends, receives and sums of a file set; simulators read no more."""
+from .model import LIMITS, GraphNode, GraphNodeKind, MessageGraph
 
 SumTime = Callable[[int], int]
 """Picoseconds that a sum takes, by its bytes."""
@@ -108,9 +105,9 @@ class _GraphWriter:
 
 
 def _require_size(nodes: int) -> None:
-    if nodes > MOST_NODES:
+    if nodes > LIMITS.nodes:
         raise UserError(
-            f"{nodes} sends, receives and sums are too many for simulators; {MOST_NODES} are "
+            f"{nodes} sends, receives and sums are too many for simulators; {LIMITS.nodes} are "
             "written at most",
             hint="fewer segments, or fewer chunks",
         )

@@ -16,6 +16,18 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 
 
+@dataclass(frozen=True, slots=True)
+class MessageLimits:
+    """Limits of message graphs, and the cost of a sum in their simulators."""
+
+    nodes: int = 4_000_000  # of a file set; simulators read no more
+    messages: int = 1_000_000  # of a file, and of the schedule that is timed beside it
+    sum_traffic: int = 3  # times the bytes of a sum through local memory: two reads and a write
+
+
+LIMITS = MessageLimits()
+
+
 class GraphNodeKind(StrEnum):
     """Kinds of nodes."""
 

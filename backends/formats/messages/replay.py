@@ -169,10 +169,7 @@ class _MessageReplay:
         self._issue_all(free, now)
 
     def _issue_all(self, numbers: Sequence[int], now: int) -> None:
-        for number in sorted(numbers, key=_mixed) if self.rule.mixed else numbers:
+        if self.rule.mixed:  # in the order of Knuth's multiplicative hash
+            numbers = sorted(numbers, key=lambda number: number * 2654435761 & 0xFFFFFFFF)
+        for number in numbers:
             self._issue(number, now)
-
-
-def _mixed(number: int) -> int:
-    """Return Knuth's multiplicative hash of a number."""
-    return number * 2654435761 & 0xFFFFFFFF

@@ -23,12 +23,8 @@ from ...check.limits import Steps, limits
 from ...check.prove import Claim, prove
 from .read.collective import candidates, fit
 from .read.columns import code_of
-from .read.model import XmlAlgo, XmlRemark
+from .read.model import FACTS, XmlAlgo, XmlRemark
 
-MSCCL_MAX_BYTES = 1 << 27
-"""Value that microsoft/msccl uses for an absent maxBytes."""
-SCRATCH_BYTES = 16 << 30
-"""Scratch that microsoft/msccl allocates at once; more is called out."""
 PORTABLE = ("allreduce", "allgather", "alltoall", "broadcast", "reduce")
 NO_MEANING = ("send", "recv", "gather", "scatter", "alltoallv")
 
@@ -64,6 +60,7 @@ def report_xml(
     if target == "portable":
         found += portable(algo, code)
     wanted, note = _collectives(algo, collective)
+    used = {OPS[op] for op in distinct_values(code.op).tolist()}
     verdict = prove(
         Claim(
             code,
@@ -71,7 +68,7 @@ def report_xml(
             algo.placements,
             wanted,
             lambda stop: [_hang_of_xml(algo, code, stop, chosen)],
-            any("R" in t.letters and not _refuses(code, t) for t in runtimes),
+            any("R" in t.letters and used <= t.ops for t in runtimes),
         )
     )
     if target == "portable":
@@ -97,11 +94,6 @@ def _refusals(algo: XmlAlgo, code: Code, steps: Steps, target: Target) -> list[F
     if target.consistent_chunks:
         found += consistent(algo)
     return found
-
-
-def _refuses(code: Code, target: Target) -> bool:
-    """Test if it does not even have the instructions."""
-    return any(OPS[op] not in target.ops for op in distinct_values(code.op).tolist())
 
 
 def _concerns(remark: XmlRemark, targets: list[Target]) -> bool:
@@ -245,7 +237,7 @@ class Sizes:
 def sizes_of(algo: XmlAlgo, target: Target) -> Sizes:
     """Messages of which sizes a runtime takes the file for."""
     low = max(0, algo.min_bytes or 0)
-    high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
+    high = algo.max_bytes if algo.max_bytes is not None else FACTS.absent_max_bytes
     if target.max_bytes_excluded:
         return Sizes(low, high - 1)
     return Sizes(low, None if high == 0 else high)
@@ -291,7 +283,7 @@ def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
 def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
     """Note attributes that only microsoft/msccl reads."""
     low = algo.min_bytes or 0
-    high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
+    high = algo.max_bytes if algo.max_bytes is not None else FACTS.absent_max_bytes
     if low < 0 or high < 0:
         note(f"minBytes, maxBytes: expected 0 or more, got {low} and {high}", "refused")
     elif low > high:
@@ -310,7 +302,7 @@ def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
         note("msccl takes an alltoall named 2D for its own", "intercepted")
     scratch = max((r.scratch_chunks for r in algo.ranks), default=0)
     total = max(0, high) * scratch // algo.message_chunks
-    if total > SCRATCH_BYTES:
+    if total > FACTS.scratch_bytes:
         text = f"msccl allocates {total / (1 << 30):.0f} GiB of scratch for maxBytes at start-up"
         note(text, "memory", Severity.WARNING)
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError, require_type
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import (
     ABSENT,
@@ -45,8 +46,17 @@ from weft.dsl.nouns.program import (
 from weft.dsl.nouns.runtime import MSCCL, PORTABLE, Target
 from weft.dsl.nouns.runtime import target as target_of
 
-DEFAULT_MAX_BYTES = 1 << 30
-NAME_LENGTH = 63
+
+@dataclass(frozen=True, slots=True)
+class XmlLimits:
+    """Sizes of the files that are written."""
+
+    message_bytes: int = 1 << 30  # largest message of a file for which no size is given
+    name_characters: int = 63  # of the algorithm
+
+
+LIMITS = XmlLimits()
+
 
 FEWER_PEERS = "fewer peers need fewer blocks: `weft synth -e 'packing{peers=32}'`"
 
@@ -57,7 +67,7 @@ def emit(
     *,
     name: str | None = None,
     min_bytes: int = 0,
-    max_bytes: int = DEFAULT_MAX_BYTES,
+    max_bytes: int = LIMITS.message_bytes,
 ) -> str:
     """Return the text of the file for messages of ``min_bytes`` to ``max_bytes``.
 
@@ -87,7 +97,7 @@ def require_fit(program: Program, target: Target) -> None:
     Raises:
         UserError: as ``emit``.
     """
-    _check_header(program, target, program.name, 0, DEFAULT_MAX_BYTES)
+    _check_header(program, target, program.name, 0, LIMITS.message_bytes)
     collective_name(program.collective.kind, target)
     if _counts_fit(program, target):
         return
@@ -198,10 +208,10 @@ def collective_name(kind: Kind, target: Target) -> str:
 
 
 def _check_header(program: Program, target: Target, label: str, least: int, most: int) -> None:
-    if not re.fullmatch(r"[^\x00-\x1f\"'<>&=]+", label) or len(label) > NAME_LENGTH:
+    if not re.fullmatch(r"[^\x00-\x1f\"'<>&=]+", label) or len(label) > LIMITS.name_characters:
         raise UserError(
             f"{label!r} cannot be the name in an MSCCL file",
-            hint=f"1 to {NAME_LENGTH} characters, without quotes, <, >, & and =",
+            hint=f"1 to {LIMITS.name_characters} characters, without quotes, <, >, & and =",
         )
     first_beyond = most if target.max_bytes_excluded else most + 1
     if not 0 <= least < first_beyond or most >= 1 << 63:
@@ -232,7 +242,9 @@ def _gpu(
 ) -> Iterator[str]:
     code = _low_targets_first(code, target)
     _check_rank(program, target, rank, code, texts)
-    inputs, outputs = _buffer_sizes(program, target, code)
+    inputs, outputs = code.input_chunks, code.output_chunks
+    if program.collective.kind not in target.collectives:  # MSCCL wants a custom one's to be equal
+        inputs = outputs = program.message_chunks
     published = {
         wait for block in code for instr in block.code if instr.waits for wait in instr.waits
     }
@@ -267,14 +279,6 @@ def _nops(number: int, waits: list[tuple[int, int]]) -> Iterator[str]:
             f'      <step s="{s}" type="nop" srcbuf="i" srcoff="-1" dstbuf="o" dstoff="-1" cnt="0" '
             f'depid="{block}" deps="{step}" hasdep="0"/>'
         )
-
-
-def _middle(instr: Instr) -> str:
-    """Return the part of an instruction's text that does not depend on its place."""
-    return (
-        f'type="{instr.op.value}" srcbuf="{instr.src.buffer.value}" srcoff="{instr.src.offset}" '
-        f'dstbuf="{instr.dst.buffer.value}" dstoff="{instr.dst.offset}" cnt="{instr.count}"'
-    )
 
 
 def _step_numbers(block: Block) -> list[int]:
@@ -340,13 +344,6 @@ def _low_targets_first(code: RankProgram, target: Target) -> RankProgram:
     )
 
 
-def _buffer_sizes(program: Program, target: Target, code: RankProgram) -> tuple[int, int]:
-    """Declared chunks of input and output: MSCCL wants a custom collective's to be equal."""
-    if program.collective.kind in target.collectives:
-        return code.input_chunks, code.output_chunks
-    return program.message_chunks, program.message_chunks
-
-
 def _check_rank(
     program: Program, target: Target, rank: int, code: RankProgram, texts: _Texts
 ) -> None:
@@ -361,7 +358,12 @@ def _check_rank(
         for instr in block.code:
             if id(instr) not in texts:
                 _check_instr(target, where, instr)
-                texts[id(instr)] = instr, _middle(instr)
+                src, dst = instr.src, instr.dst
+                texts[id(instr)] = (  # with the part of its text that does not depend on its place
+                    instr,
+                    f'type="{instr.op.value}" srcbuf="{src.buffer.value}" srcoff="{src.offset}" '
+                    f'dstbuf="{dst.buffer.value}" dstoff="{dst.offset}" cnt="{instr.count}"',
+                )
     if not target.send_publishes and program.protocol is not Protocol.SIMPLE:
         _refuse_late_sends(program, target, where, code)
 

@@ -13,9 +13,17 @@ from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
-from ...check.checks import Check, of_findings, of_report
+from ...check.checks import Check, of_report
 from ...check.findings import require_good
-from ..format import GOOD, ExecutionReport, ExecutionRequest, Format, ProgramContent, Requirements
+from ..format import (
+    GOOD,
+    ExecutionReport,
+    ExecutionRequest,
+    Format,
+    ProgramContent,
+    Requirements,
+    executed_if_good,
+)
 from ..listings import xml_sheets, xml_text
 
 if TYPE_CHECKING:
@@ -28,9 +36,6 @@ if TYPE_CHECKING:
     from ...execute.execute import Execution
     from ..listings import Sheets
     from .read.model import XmlAlgo
-
-LARGEST_BYTES = 1 << 28
-"""Bytes of one rank's message beyond which the interpreter is the wrong tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +115,9 @@ class MscclXml(Format):
         tell("check")
         # The result is judged by executing, not by the proof.
         found = [f for f in _findings(algo, asked.target, collective) if f.check != "result"]
-        checks = of_findings(found, "no error found")
-        if all(c.ok for c in checks):
-            done = _executed(algo, replace(request, collective=collective), tell)
-            checks.append(Check("execution", done.ok, done.detail))
+        checks = executed_if_good(
+            found, lambda: _executed(algo, replace(request, collective=collective), tell)
+        )
         return ExecutionReport(checks, algo.coll, algo.ngpus)
 
     def execute(
@@ -131,9 +135,9 @@ class MscclXml(Format):
     # --- compiling --------------------------------------------------------------------------------
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        from .emit import DEFAULT_MAX_BYTES, emit
+        from .emit import LIMITS, emit
 
-        low, high = (sizes.low, sizes.high) if sizes else (0, DEFAULT_MAX_BYTES)
+        low, high = (sizes.low, sizes.high) if sizes else (0, LIMITS.message_bytes)
         if target.max_bytes_excluded:  # one size needs one byte more
             high = max(high, low + 1)
         return emit(program, target, min_bytes=low, max_bytes=high)
@@ -173,12 +177,12 @@ def _findings(
 
 def _executed(algo: XmlAlgo, request: ExecutionRequest, tell: ProgressCallback) -> Execution:
     """Run a file in the interpreter."""
-    from .run import run_algo
+    from .run import elements_of, run_algo
 
     return run_algo(
         algo,
         request.collective,
-        elements_per_chunk=_elements(request.message_bytes, algo),
+        elements_per_chunk=elements_of(request.message_bytes, algo),
         dtypes=request.dtypes,
         interleavings=request.interleavings,
         seed=request.seed,
@@ -203,12 +207,3 @@ def _collective(asked: Requirements, algo: XmlAlgo) -> Collective:
 
     named = _asked(asked, algo)
     return collective_of(algo) if named is None else fit(named, algo)
-
-
-def _elements(message_bytes: int | None, algo: XmlAlgo) -> int:
-    """Four-byte elements per chunk for a message of that many bytes; 5 where no size is given."""
-    if message_bytes is None:
-        return 5
-    if message_bytes > LARGEST_BYTES:
-        raise UserError("the interpreter takes messages up to 256MiB", where="--size")
-    return max(1, message_bytes // (4 * max(1, algo.message_chunks)))

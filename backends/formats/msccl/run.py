@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.dsl.base.errors import require_type
+from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.runtime import RUNTIMES
 
-from ...execute.execute import Execution, run_all
+from ...execute.execute import LIMITS, Execution, run_all
 from .read.collective import collective_of, fit
 from .read.columns import code_of
 from .read.model import XmlAlgo
@@ -82,3 +82,12 @@ def _least_merge(algo: XmlAlgo) -> int:
         return 1
     chunk = -(-algo.max_bytes // max(1, algo.message_chunks))
     return min(r.merge(algo.protocol, algo.coll, chunk) for r in RUNTIMES.values())
+
+
+def elements_of(message_bytes: int | None, algo: XmlAlgo) -> int:
+    """Four-byte elements per chunk for a message of that many bytes; 5 where no size is given."""
+    if message_bytes is None:
+        return 5
+    if message_bytes > LIMITS.message_bytes:
+        raise UserError("the interpreter takes messages up to 256MiB", where="--size")
+    return max(1, message_bytes // (4 * max(1, algo.message_chunks)))

@@ -14,7 +14,8 @@ from weft.dsl.base.units import SizeRange
 
 from ...check.checks import Check, of_findings
 from ...compile.request import ProvedArtefact, Request
-from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
+from ..format import ExecutionReport, ExecutionRequest, Format, Requirements, executed_if_good
+from .plan.model import LIMITS
 from .plan.read import read_plan
 from .text import plan_text
 
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
     from ...check.findings import Finding
     from ...execute.execute import Execution
     from .plan.model import ExecutionPlan
-
-MOST_STEPS = 2_000_000
-"""Steps of threads after which an execution is cut to fewer orders (some ten seconds)."""
-
-ORDERS = 6
-"""Orders in which a plan is executed when it is checked: one of each policy of the interpreter."""
 
 GOOD = "no wrong number, broken limit, deadlock, race, missing handshake or nop"
 
@@ -99,10 +94,9 @@ class MscclppJson(Format):
             )
         wanted = _asked(asked, plan)
         tell("check")
-        checks = of_findings(_findings(plan), "no error found")
-        if all(c.ok for c in checks):
-            done = _executed(plan, replace(request, collective=wanted), tell)
-            checks.append(Check("execution", done.ok, done.detail))
+        checks = executed_if_good(
+            _findings(plan), lambda: _executed(plan, replace(request, collective=wanted), tell)
+        )
         return ExecutionReport(checks, plan.collective, len(plan.gpus))
 
     def execute(
@@ -195,7 +189,7 @@ def steps(plan: ExecutionPlan) -> int:
 
 def orders_of(request: ExecutionRequest, plan: ExecutionPlan) -> int:
     """Return in how many orders a plan is executed: a large one in fewer, but in two at least."""
-    most = MOST_STEPS if request.steps is None else min(request.steps, MOST_STEPS)
+    most = LIMITS.thread_steps if request.steps is None else min(request.steps, LIMITS.thread_steps)
     return max(2, min(request.interleavings, most // max(1, steps(plan))))
 
 
@@ -236,7 +230,7 @@ def _result(plan: ExecutionPlan, wanted: Collective | None) -> Check:
     def unjudged(why: str) -> Check:
         return Check("note", True, f"the result is not judged: {why}")
 
-    if steps(plan) > MOST_STEPS:
+    if steps(plan) > LIMITS.thread_steps:
         return unjudged("the plan is large; weft run executes it")
     if wanted is None:
         try:
@@ -244,6 +238,6 @@ def _result(plan: ExecutionPlan, wanted: Collective | None) -> Check:
         except UserError as error:
             hint = "; -c names what it must achieve, and --root its root"
             return unjudged(f"{error.message}{hint}")
-    orders = max(1, min(ORDERS, MOST_STEPS // 4 // max(1, steps(plan))))
+    orders = max(1, min(LIMITS.orders, LIMITS.thread_steps // 4 // max(1, steps(plan))))
     done = _executed(plan, ExecutionRequest(("int64",), orders, collective=wanted))
     return Check("result", done.ok, f"executed {done.detail}" if done.ok else done.detail)

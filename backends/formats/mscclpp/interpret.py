@@ -17,7 +17,7 @@ from ...execute.layout import BufferLayout, Data, data, layout, number_type
 from .machine import LATENESS, POLICIES, PlanMachine, PlanMemory
 from .plan.events import Unfit
 from .plan.model import (
-    MOST_CHUNKS,
+    LIMITS,
     Channel,
     ExecutionPlan,
     GpuPlan,
@@ -29,9 +29,6 @@ from .plan.model import (
     chunk_units,
 )
 from .plan.read import read_plan
-
-LAUNCHES = 3
-"""Launches in a row: double scratch comes round to its first half again."""
 
 _NAMES = {
     "allreduce": Kind.ALLREDUCE,
@@ -126,9 +123,10 @@ def fit(collective: Collective, plan: ExecutionPlan) -> Collective:
             where=plan.name,
         )
     most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus)
-    if most > MOST_CHUNKS:
+    if most > LIMITS.chunks:
         raise UserError(
-            f"{most} chunks are more than the {MOST_CHUNKS} that are followed", where=plan.name
+            f"{most} chunks are more than the {LIMITS.chunks} that are followed",
+            where=plan.name,
         )
     have = max(max(g.input_chunks, g.output_chunks) for g in plan.gpus)
     pieces, rest = divmod(have, collective.message_chunks)
@@ -148,7 +146,7 @@ def run_plan(
     elements: int = 4,
     dtypes: Sequence[str] = ("float32", "int32"),
     orders: int = 200,
-    launches: int = LAUNCHES,
+    launches: int = LIMITS.launches,
     seed: int = 0,
     tell: ProgressCallback = silent,
 ) -> Execution:
@@ -205,7 +203,7 @@ def _sizes(plan: ExecutionPlan, elements: int) -> list[int]:
         return [elements]
     most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus)
     tried = (units[-1], units[0], units[len(units) // 2])
-    return list(dict.fromkeys(min(one, MOST_CHUNKS // most) for one in tried))
+    return list(dict.fromkeys(min(one, LIMITS.chunks // most) for one in tried))
 
 
 def _too_large(plan: ExecutionPlan, place: BufferLayout) -> str | None:

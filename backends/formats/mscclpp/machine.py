@@ -28,19 +28,13 @@ from weft.dsl.nouns.program import Buffer
 
 from ...execute.layout import BufferLayout
 from .plan.events import Counter, Does, MemoryPlace, PlanEvent, Unfit, events
-from .plan.model import Channel, ExecutionPlan
+from .plan.model import LIMITS, Channel, ExecutionPlan
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "slow rank")
 """Policies that pick the next thread."""
 
 LATENESS = (0.0, 0.02, 0.3, 1.0)
 """Probabilities that a message in transit arrives before a thread goes on."""
-
-SLOW_HOST = 0.05
-"""Probability that a GPU between two launches begins the next one."""
-
-THREADS = 2
-"""Threads of a block: two show all that more would."""
 
 SHARES = (
     (slice(0, None, 2), slice(1, None, 2)),
@@ -182,7 +176,7 @@ class PlanMachine:
                 _require_receivers(plan, own)
                 divided = np.cumsum([bool(e.writes) for e in own]) + self.divided - 1
                 made = BlockRun(rank, number, own, divided.tolist())
-                made.threads = [Thread(made, k) for k in range(THREADS)]
+                made.threads = [Thread(made, k) for k in range(LIMITS.threads)]
                 self.divided += sum(bool(e.writes) for e in own)
                 self.blocks[-1].append(made)
         self._does: dict[Does, Callable[[Thread, PlanEvent, slice], Iterator[Awaited] | None]] = {
@@ -233,7 +227,7 @@ class PlanMachine:
 
     def _give(self, t: Thread, e: PlanEvent, share: slice) -> None:
         """Thread k raises the k-th counter: at once, or after posted writes."""
-        for k in range(t.number, len(e.counters), THREADS):
+        for k in range(t.number, len(e.counters), LIMITS.threads):
             counter = e.counters[k]
             if e.ports:
                 self._hand(e.ports[k], None, counter)
@@ -248,7 +242,7 @@ class PlanMachine:
 
     def _take(self, t: Thread, e: PlanEvent, share: slice) -> Iterator[Awaited]:
         """Thread k takes from the k-th counter."""
-        for counter in e.counters[t.number :: THREADS]:
+        for counter in e.counters[t.number :: LIMITS.threads]:
             kind, rank, number = counter
             if kind == "semaphore":
                 while self.values[rank][number] <= 0:
@@ -301,7 +295,7 @@ class PlanMachine:
 
     def _post(self, t: Thread, e: PlanEvent, share: slice) -> Iterator[Awaited]:
         """Thread k posts the k-th put and then its signal, if any; the source is read later."""
-        for k in range(t.number, len(e.reads), THREADS):
+        for k in range(t.number, len(e.reads), LIMITS.threads):
             self._hand(e.ports[k], (e.reads[k], e.writes[k], t.launch), None)
             if e.counters:
                 self._hand(e.ports[k], None, e.counters[k])
@@ -315,12 +309,12 @@ class PlanMachine:
         yield STEP
         self._meet(t, e)
         yield MET
-        for k in range(t.number, len(e.writes), THREADS):
+        for k in range(t.number, len(e.writes), LIMITS.threads):
             self._hand(e.ports[k], (e.reads[0], e.writes[k], t.launch), None)
 
     def _flush(self, t: Thread, e: PlanEvent, share: slice) -> Iterator[Awaited]:
         """Thread k waits until everything posted on the k-th port is done."""
-        mine = e.ports[t.number :: THREADS]
+        mine = e.ports[t.number :: LIMITS.threads]
         while busy := next((port for port in mine if self.posted[port]), None):
             yield "flush", 0, busy
 
@@ -392,7 +386,7 @@ class PlanMachine:
         """Once all threads of a block have met, the writes of each are those of the block."""
         block = t.block
         block.arrived.append(t)
-        if len(block.arrived) < THREADS:
+        if len(block.arrived) < LIMITS.threads:
             return
         threads, block.arrived = block.arrived, []
         block.written = [w for w in block.written if not w.done]
@@ -403,7 +397,7 @@ class PlanMachine:
             number, blocks = event.barrier
             gathered = self.gathered.setdefault((block.rank, number), [])
             gathered += threads
-            if len(gathered) < blocks * THREADS:
+            if len(gathered) < blocks * LIMITS.threads:
                 return
             threads = self.gathered.pop((block.rank, number))
             self._arrive([w for b in {one.block for one in threads} for w in b.written])
@@ -504,7 +498,7 @@ class PlanMachine:
                 if self._something_arrives() or self._next_launch(launches, begin):
                     continue
                 break
-            if rng.random() < SLOW_HOST:
+            if rng.random() < LIMITS.launch_share:
                 self._next_launch(launches, begin)
             t = pick()
             left = burst()

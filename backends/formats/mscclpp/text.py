@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.dsl.base.tables import count, facts, listing
 
 from .plan.model import (
-    UNLIMITED,
+    FACTS,
     ExecutionPlan,
     GpuPlan,
     LocalChunks,
@@ -18,7 +18,7 @@ from .plan.model import (
 
 def plan_text(plan: ExecutionPlan) -> str:
     """Facts, then the operations of every thread block, with peers instead of numbers."""
-    upper = "any" if plan.max_bytes == UNLIMITED else f"{plan.max_bytes} bytes"
+    upper = "any" if plan.max_bytes == FACTS.largest_message_bytes else f"{plan.max_bytes} bytes"
     head = facts(
         [
             ("plan", plan.name),

@@ -19,14 +19,12 @@ from weft.dsl.base.layers import ranges
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import BUFFERS, Buffer
 
-from ...check.findings import Finding, Severity
+from ...check.findings import LIMITS, Finding, Severity
 from ...execute.layout import BufferLayout, layout
 from ...judge.values import Values, WantedValues, wanted_of
 from .model import ChunkRange, Round, Script
 
 _NONE = -1
-_MOST = 20
-"""Findings that are listed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,7 @@ def _form(script: Script) -> list[Finding]:
         for work in one.work:
             if any(term.count != work.into.count for term in work.terms):
                 found.append(_error("form", "terms of different lengths", rank, number))
-        if len(found) >= _MOST:
+        if len(found) >= LIMITS.findings:
             break
     return found
 
@@ -156,7 +154,7 @@ def _exclusive(sends: _Parts, recvs: _Parts, memory: BufferLayout) -> list[Findi
             f"{memory.name(int(key % wide))} is received while it is sent, or twice",
             number=int(key // wide),
         )
-        for key in clash[:_MOST]
+        for key in clash[: LIMITS.findings]
     ]
 
 
@@ -195,7 +193,9 @@ def _overlaps(work: _WorkRows, memory: BufferLayout) -> list[Finding]:
     found = []
     for term in (work.first, work.second):
         apart = np.abs(term - work.into)
-        for k in np.flatnonzero((term != _NONE) & (apart > 0) & (apart < work.count))[:_MOST]:
+        for k in np.flatnonzero((term != _NONE) & (apart > 0) & (apart < work.count))[
+            : LIMITS.findings
+        ]:
             text = f"the work on {memory.name(int(work.into[k]))} overlaps what it reads"
             found.append(_error("room", text, number=int(work.round[k])))
     return found
@@ -256,7 +256,7 @@ def _wrong(wanted: WantedValues, held: Values, memory: BufferLayout) -> list[Fin
     bad = np.flatnonzero(~held.take(rows).same(wanted.values))
     return [
         _error("result", f"{memory.name(int(rows[k]))} does not end with what the collective wants")
-        for k in bad[:_MOST]
+        for k in bad[: LIMITS.findings]
     ]
 
 
@@ -269,5 +269,5 @@ def _overwritten(script: Script, first: Values, held: Values, place: BufferLayou
     kept = (before.group == after.group) & (before.bits == after.bits).all(axis=1)
     return [
         _error("result", f"{place.name(int(rows[k]))} is overwritten: the input must not change")
-        for k in np.flatnonzero(~kept)[:_MOST]
+        for k in np.flatnonzero(~kept)[: LIMITS.findings]
     ]

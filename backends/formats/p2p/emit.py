@@ -30,7 +30,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement
 
 from ..templates import templates
-from .model import ChunkRange, Round, Script
+from .model import LIMITS, ChunkRange, Round, Script
 from .text import write
 
 MARKER = re.compile(r"^# --- in every file.*---\n", re.MULTILINE)
@@ -305,12 +305,6 @@ def _quoted(line: str) -> str:
 # by a constant become a loop. The caller compares the evaluated formulas with the script; a script
 # without formulas is written line by line.
 
-SHORTEST = 3
-"""Rounds that make a loop."""
-
-WIDE = 92
-"""Columns of a line of code, without its indentation."""
-
 
 class PeerFormula(StrEnum):
     """Formula of u in the rank r; c is the turn, g the ranks of a group."""
@@ -355,7 +349,7 @@ def code_of(script: Script) -> list[str] | None:
     at = 0
     while at < len(patterns):
         length, change = _run(patterns[at:])
-        if length < SHORTEST:
+        if length < LIMITS.loop_rounds:
             lines += _statement(patterns[at], None)
             at += 1
         else:
@@ -456,7 +450,7 @@ def _values(one: Formula, r: Ints) -> Ints:
 def _run(patterns: Sequence[_Pattern]) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Return the number of leading rounds that form a loop, and its changes of (base, turn)."""
     first = patterns[0]
-    if len(patterns) < SHORTEST:
+    if len(patterns) < LIMITS.loop_rounds:
         return 1, ()
     change: tuple[tuple[int, int], ...] | None = None
     length = 1
@@ -512,7 +506,7 @@ def _statement(pattern: _Pattern, change: tuple[tuple[int, int], ...] | None) ->
 def _yielded(words: list[str]) -> list[str]:
     lines = [""]
     for word in words:
-        if lines[-1] and len(lines[-1]) + len(word) > WIDE - 10:
+        if lines[-1] and len(lines[-1]) + len(word) > LIMITS.line_width - 10:
             lines.append("")
         lines[-1] += word
     texts = [f'{"f" if "{" in line else ""}"{line}"' for line in lines]

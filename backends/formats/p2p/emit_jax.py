@@ -13,14 +13,11 @@ from weft.dsl.nouns.collective import Kind
 
 from ..templates import templates
 from .emit import PACKAGE, header, imports_of, module_of, sections_of, shape_of
-from .model import Script
+from .model import LIMITS, Script
 from .permutes import PermuteRound, cost_of, write_rounds
 
 NAME = "jax"
 """Name of the runtime in files and on the command line."""
-
-WIDE = 84
-"""Characters of a text on one line of a file."""
 
 HELD = "\0"
 """A blank at which no line is broken."""
@@ -104,8 +101,9 @@ def emit_jax(
 def _lines(text: str) -> list[str]:
     """Return a text as lines of a literal, parts that fit a line unbroken; blanks stay at ends."""
     held = "; ".join(
-        part.replace(" ", HELD) if len(part) < WIDE else part for part in text.split("; ")
+        part.replace(" ", HELD) if len(part) < LIMITS.text_width else part
+        for part in text.split("; ")
     )
-    lines = textwrap.wrap(held, WIDE, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(held, LIMITS.text_width, break_long_words=False, break_on_hyphens=False)
     lines = [line.replace(HELD, " ") for line in lines]
     return [f'"{line} "' for line in lines[:-1]] + [f'"{lines[-1]}"']

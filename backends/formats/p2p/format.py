@@ -18,12 +18,13 @@ from ...check.checks import Check, of_findings
 from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
 from ..format import ExecutionRequest, Format, Requirements
-from ..recognition import is_script
+from ..recognition import RECOGNIZERS
 from .model import Script
 from .read import read_script, runtime_of
 from .text import write
 
 if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.runtime import Target
 
@@ -54,7 +55,7 @@ class ScriptFile(Format):
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        return is_script(text, data)
+        return RECOGNIZERS["mpi"](text, data)
 
     def read(self, text: str, where: str) -> Script:
         return read_script(text, where)
@@ -67,6 +68,9 @@ class ScriptFile(Format):
         script, found = judge(text, where)
         form = Check("form", True, f"{script.collective}, {size_of(script)}")
         return [form, *of_findings(found, GOOD)]
+
+    def collective(self, text: str, where: str) -> Collective:
+        return self.read(text, where).collective
 
     def findings(self, text: str, where: str, target: str | None = None) -> Sequence[Finding]:
         from .judge import judge

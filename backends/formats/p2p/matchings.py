@@ -16,10 +16,10 @@ from math import prod
 
 from weft.dsl.nouns.topology import Topology
 
+from .model import LIMITS
+
 Pair = tuple[int, int]
 """The source and the destination of a message."""
-
-MOST_AXES = 4
 
 
 def matchings(lengths: dict[Pair, int], grid: tuple[int, ...] = ()) -> list[list[Pair]]:
@@ -108,11 +108,11 @@ def grid_of(topology: Topology) -> tuple[int, ...]:
 
 
 def _shapes(ranks: int) -> list[tuple[int, ...]]:
-    """Return all ways to write a number as a product of up to :data:`MOST_AXES` axes."""
+    """Return all ways to write a number as a product of up to ``LIMITS.axes`` axes."""
     divisors = [d for d in range(2, ranks + 1) if ranks % d == 0]
     return [
         shape
-        for axes in range(1, MOST_AXES + 1)
+        for axes in range(1, LIMITS.axes + 1)
         for shape in product(divisors, repeat=axes)
         if prod(shape) == ranks
     ]

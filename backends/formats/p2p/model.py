@@ -16,6 +16,22 @@ from weft.dsl.nouns.program import Buffer
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptLimits:
+    """How scripts are written, and how large they may be."""
+
+    line_width: int = 92  # of code, without its indentation
+    text_width: int = 84  # of a text on one line of a file
+    loop_rounds: int = 3  # least number that makes a loop
+    axes: int = 4  # of a grid of ranks
+    written_lines: int = 2_000_000  # messages and sums of a script; larger files are never read
+    rounds: int = 100_000  # of a file that is read
+    turns: int = 10_000_000  # of loops, of all ranks, after which formulas are given up
+
+
+LIMITS = ScriptLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkRange:
     """Chunks ``first … first + count - 1`` of a buffer."""
 

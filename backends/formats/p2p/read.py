@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -14,9 +14,37 @@ from weft.dsl.base.files import require_kind
 from weft.dsl.base.integers import literal
 from weft.dsl.nouns.collective import Collective, Kind, make
 
-from .model import Round, Script
+from .model import LIMITS, Round, Script
 from .permutes import PermuteRound, read_rounds, require_permutes, scripted
 from .text import parse
+
+
+def constants_in(
+    text: str, where: str, constants: Callable[[ast.Module], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the constants of an emitted file; nothing in it is executed.
+
+    Raises:
+        BadFile: it does not compile, or ``constants`` raises a ValueError.
+    """
+    try:
+        compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
+        return constants(ast.parse(text))
+    except (SyntaxError, ValueError) as error:
+        raise BadFile(
+            f"not a file of weft's: {error}", where=where, hint="compile it anew"
+        ) from None
+
+
+def require_constants(found: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+    """Raise BadFile for the first name without a value."""
+    for name in names:
+        if name not in found:
+            raise BadFile(
+                f"{name} is missing, or not made of plain values",
+                where=where,
+                hint="compile the file anew",
+            )
 
 
 def read_script(text: str, where: str) -> Script:
@@ -25,21 +53,9 @@ def read_script(text: str, where: str) -> Script:
     Raises:
         BadFile: not such a file, or one that was edited into something else.
     """
-    try:
-        compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
-        found = _constants(ast.parse(text))
-    except (SyntaxError, ValueError) as error:
-        raise BadFile(
-            f"not a file of weft's: {error}", where=where, hint="compile it anew"
-        ) from None
+    found = constants_in(text, where, _constants)
     code = "PROGRAM" if "PROGRAM" in found else "CODE"
-    missing = [name for name in ("HEADER", code, "SHAPE") if name not in found]
-    if missing:
-        raise BadFile(
-            f"{missing[0]} is missing, or not made of plain values",
-            where=where,
-            hint="compile the file anew",
-        )
+    require_constants(found, ("HEADER", code, "SHAPE"), where)
     header, shape = found["HEADER"], found["SHAPE"]
     require_kind(header, "script", where)
     try:
@@ -162,10 +178,6 @@ _ARITHMETIC = (
 )
 """Syntax nodes allowed in a function of formulas, besides ``range``: all without side effects."""
 
-MOST_ROUNDS = 100_000
-MOST_TURNS = 10_000_000
-"""Turns of loops, of all ranks, after which formulas are given up."""
-
 
 def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
     """Return the lines that the formulas give for every rank.
@@ -188,12 +200,12 @@ def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
         if texts or (not ranges and not isinstance(node, _ARITHMETIC)):
             what = ast.unparse(node) or type(node).__name__
             raise ValueError(f"the function code contains {what!r}")
-    turns = iter(range(MOST_TURNS))
+    turns = iter(range(LIMITS.turns))
 
     def counted(*numbers: int) -> Iterator[int]:
         for number in range(*numbers):
             if next(turns, None) is None:
-                raise ValueError(f"more than {MOST_TURNS} turns of loops")
+                raise ValueError(f"more than {LIMITS.turns} turns of loops")
             yield number
 
     names: dict[str, Any] = {"__builtins__": {"range": counted}}
@@ -201,9 +213,9 @@ def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
     exec(compile(module, "<code>", "exec"), names)
     made = []
     for rank in range(ranks):
-        made.append(list(islice(names["code"](rank), MOST_ROUNDS)))
-        if len(made[-1]) == MOST_ROUNDS:
-            raise ValueError(f"more than {MOST_ROUNDS} rounds")
+        made.append(list(islice(names["code"](rank), LIMITS.rounds)))
+        if len(made[-1]) == LIMITS.rounds:
+            raise ValueError(f"more than {LIMITS.rounds} rounds")
     return made
 
 

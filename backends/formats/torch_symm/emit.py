@@ -20,7 +20,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from ..mscclpp.lower.emit import kept_buffer
 from ..mscclpp.plan.model import ExecutionPlan, PlanOp
 from ..templates import templates
-from .program import steps_of
+from .program import KERNEL_LIMITS, steps_of
 from .text import CASTS, SUMS, write_blocks
 
 OPERATORS = ("sum", "prod", "max", "min")
@@ -30,12 +30,6 @@ USUAL_TYPE = "bfloat16"
 
 WIDE = frozenset({"float64", "int64"})
 """Types that a packet, which has 4 bytes of data, does not hold."""
-
-WIDTH = 118
-"""Largest number of characters of a line of the file."""
-
-BLOCKS_WIDTH = 110
-"""Largest number of characters of the blocks on one line of its program."""
 
 SCATTERED = frozenset({Kind.ALLTOALL, Kind.REDUCE_SCATTER, Kind.SCATTER})
 """Collectives whose input is a part for each rank."""
@@ -120,15 +114,17 @@ def emit(
             ranks=len(plan.gpus),
             example=", ".join(example),
             shapes=SHAPES.get(kind, _same_or_row(collective)),
-            provenance=wrap("; ".join(line.rstrip(".") for line in provenance), WIDTH),
+            provenance=wrap(
+                "; ".join(line.rstrip(".") for line in provenance), KERNEL_LIMITS.line_width
+            ),
             header=head,
             low=plan.min_bytes,
             high=plan.max_bytes,
             rows=_rows(collective),
             places=places(plan, collective),
-            chunks=_most_chunks(plan),
+            chunks=tuple(map(max, zip(*head["chunks"], strict=True))),
             message=collective.message_chunks,
-            program=[write_blocks(rank, BLOCKS_WIDTH) for rank in steps_of(plan)],
+            program=[write_blocks(rank, KERNEL_LIMITS.blocks_width) for rank in steps_of(plan)],
             packets=plan.packets,
             specialised=specialised,
             combining=adds(plan),
@@ -141,12 +137,6 @@ def emit(
             takes=(root,) if kind in (Kind.REDUCE, Kind.GATHER) else (),
         )
     )
-
-
-def _most_chunks(plan: ExecutionPlan) -> tuple[int, ...]:
-    """Return the most chunks of input, output and scratch that a rank has."""
-    sides = ("input", "output", "scratch")
-    return tuple(max(getattr(gpu, f"{side}_chunks") for gpu in plan.gpus) for side in sides)
 
 
 def header(plan: ExecutionPlan, c: Collective) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import UNLIMITED
 
 from ...check.checks import Check, of_findings
 from ...compile.request import Request
 from ...execute.execute import Execution
 from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
+from .program import KERNEL_LIMITS
 from .read import SymmProgram, read_program
 
 if TYPE_CHECKING:
@@ -30,10 +32,6 @@ if TYPE_CHECKING:
     from ...compile.request import ProvedArtefact
 
 GOOD = "no wrong number, deadlock, race, missing handshake or nop"
-
-MOST_KERNEL_STEPS = 100_000
-"""Steps after which an execution of the kernel under weak memory is cut to fewer orders: each
-operation is some 30 accesses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +168,6 @@ class TorchSymm(Format):
     def emit_for(self, request: Request, program: Program) -> str:
         from ..mscclpp.lower.emit import plan_of
         from .emit import emit, require_operator
-        from .judge import ANY_LENGTH
 
         if program.protocol is Protocol.LL128:
             raise UserError(
@@ -178,7 +175,7 @@ class TorchSymm(Format):
                 where=self.name,
                 hint="--protocol LL for small messages, Simple for large ones",
             )
-        plan = plan_of(program, self._nodes(program.rank_count), request.sizes, ANY_LENGTH)
+        plan = plan_of(program, self._nodes(program.rank_count), request.sizes, UNLIMITED)
         require_operator(plan, self.dtype, self.op)
         self._require_vllm(program.collective.kind)
         pieces = program.message_chunks // program.collective.message_chunks
@@ -254,7 +251,7 @@ def _executed(
 
     plan, wanted = program.plan, request.collective or program.collective
     orders = orders_of(request, plan)
-    kernel_orders = min(request.interleavings // 6, MOST_KERNEL_STEPS // max(1, steps(plan)))
+    kernel_orders = min(request.interleavings // 6, KERNEL_LIMITS.plan_steps // max(1, steps(plan)))
     done = run_plan(
         plan, wanted, dtypes=request.dtypes, orders=orders, seed=request.seed, tell=tell
     )

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from weft.dsl.nouns.runtime import UNLIMITED
+
 from ...check.findings import Finding, Severity, errors
 from ..mscclpp.check import check_plan
 from ..mscclpp.check.form import OLD_GPUS
 from ..mscclpp.plan.model import ExecutionPlan, PlanOp
 from .emit import emit
-from .program import steps_of
+from .program import KERNEL_LIMITS, steps_of
 from .read import SymmProgram, read_program
 from .text import SEMAPHORES, SIGNALS
-
-ANY_LENGTH = 1 << 30
-"""Operations of a thread block: the kernel reads them from memory, however many there are."""
-
-MOST_BLOCKS = 132
-"""Thread blocks that an H100 or H200 runs at once with one each; those of a launch wait for each
-other, so that more would never end. The file compares with its own GPU."""
 
 
 def judge(text: str, where: str) -> tuple[SymmProgram, list[Finding]]:
@@ -52,7 +47,7 @@ def own_text(program: SymmProgram) -> str:
 
 def findings(plan: ExecutionPlan) -> list[Finding]:
     """Return the faults of a plan for the kernel."""
-    found = [one for one in check_plan(plan, ANY_LENGTH) if one.message != OLD_GPUS]  # files refuse
+    found = [one for one in check_plan(plan, UNLIMITED) if one.message != OLD_GPUS]  # files refuse
     if not errors(found):
         found += counters(plan)
         found += _blocks(plan)
@@ -61,10 +56,9 @@ def findings(plan: ExecutionPlan) -> list[Finding]:
 
 def _blocks(plan: ExecutionPlan) -> Iterator[Finding]:
     for rank, gpu in enumerate(plan.gpus):
-        if len(gpu.blocks) > MOST_BLOCKS:
-            text = (
-                f"{len(gpu.blocks)} thread blocks wait for each other; an H100 runs {MOST_BLOCKS}"
-            )
+        if len(gpu.blocks) > KERNEL_LIMITS.gpu_blocks:
+            runs = f"an H100 runs {KERNEL_LIMITS.gpu_blocks}"
+            text = f"{len(gpu.blocks)} thread blocks wait for each other; {runs}"
             yield Finding("blocks", Severity.WARNING, text, rank)
 
 

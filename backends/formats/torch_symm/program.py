@@ -27,6 +27,20 @@ from ..mscclpp.plan.model import (
 )
 from .text import CASTS, KNOWN, SEMAPHORES, SIGNALS, BlockStep, Part
 
+
+@dataclass(frozen=True, slots=True)
+class KernelLimits:
+    """How a file is written, and how far its kernel is executed."""
+
+    line_width: int = 118  # of the file
+    blocks_width: int = 110  # of the blocks on one line of its program
+    gpu_blocks: int = 132  # of an H100 or H200 at once; those of a launch wait for each other
+    plan_steps: int = 100_000  # of all orders under weak memory, each some 30 accesses
+
+
+KERNEL_LIMITS = KernelLimits()
+
+
 End = tuple[int, int]
 """A channel of a rank: its peer, and its number among the channels to that peer."""
 

@@ -13,8 +13,9 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind, make
 
 from ..mscclpp.interpret import fit
-from ..mscclpp.lower.emit import ALIGNMENT, NAMES
-from ..mscclpp.plan.model import MOST_CHUNKS, ExecutionPlan
+from ..mscclpp.lower.emit import NAMES
+from ..mscclpp.plan.model import FACTS, LIMITS, ExecutionPlan
+from ..p2p.read import constants_in, require_constants
 from .emit import Sums, places
 from .program import plan_from
 from .text import BETWEEN, parse_block
@@ -43,20 +44,8 @@ def read_program(text: str, where: str) -> SymmProgram:
     Raises:
         BadFile: not such a file, or one that was edited into something else.
     """
-    try:
-        compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
-        found = _constants(ast.parse(text))
-    except (SyntaxError, ValueError) as error:
-        raise BadFile(
-            f"not a file of weft's: {error}", where=where, hint="compile it anew"
-        ) from None
-    missing = [name for name in NAMED if name not in found]
-    if missing:
-        raise BadFile(
-            f"{missing[0]} is missing, or not made of plain values",
-            where=where,
-            hint="compile the file anew",
-        )
+    found = constants_in(text, where, _constants)
+    require_constants(found, NAMED, where)
     header = found["HEADER"]
     require_kind(header, "torch-symm", where)
     try:
@@ -130,7 +119,7 @@ def _head(header: dict[str, Any], found: dict[str, Any]) -> ExecutionPlan:
         bool(header["in_place"]),
         (),
         double_scratch=packets,
-        alignment=ALIGNMENT,
+        alignment=FACTS.vector_bytes,
         min_bytes=int(found["MIN_BYTES"]),
         max_bytes=int(found["MAX_BYTES"]),
     )
@@ -140,7 +129,7 @@ def _require_sizes(plan: ExecutionPlan, found: dict[str, Any], where: str) -> No
     """Require that numbers stated twice are the same."""
     sizes = [(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus]
     most = tuple(map(max, zip(*sizes, strict=True)))
-    if found["RANKS"] != len(plan.gpus) or found["CHUNKS"] != most or max(most) > MOST_CHUNKS:
+    if found["RANKS"] != len(plan.gpus) or found["CHUNKS"] != most or max(most) > LIMITS.chunks:
         raise BadFile("RANKS or CHUNKS do not fit HEADER", where=where, hint="compile it anew")
 
 

@@ -17,15 +17,13 @@ from weft.dsl.nouns.collective import Collective, Kind
 from ...formats.p2p.data import Exam
 from ...formats.p2p.execute import arguments, loaded
 from ..jax import AXIS, Devices
+from ..job import LIMITS
 from ..joined import world_of
 from ..launcher import take_part
 from ..mpi import MpiWorld
 from ..nccl import NcclWorld
 from ..rank import Member, World
 from .job import Bench
-
-WARM_UP = 1
-"""Turns that are not timed; the results of the first and of the last turn are compared."""
 
 
 def attend(bench: Bench, world: World, tell: Callable[[str], None]) -> list[dict[str, Any]] | None:
@@ -75,14 +73,14 @@ def _size(bench: Bench, exam: Exam, calls: dict[str, Call], world: World, member
     order, begun = list(calls), time.monotonic()
     turn, last = 0, False
     while not last:
-        late = turn > WARM_UP and time.monotonic() - begun > bench.seconds
-        last = world.spread(late or turn + 1 >= WARM_UP + bench.repeat)
+        late = turn > LIMITS.warm_up_turns and time.monotonic() - begun > bench.seconds
+        last = world.spread(late or turn + 1 >= LIMITS.warm_up_turns + bench.repeat)
         for name in turned(order, turn):
             member.barrier()
             begin = member.clock()
             calls[name](loans[name].send, loans[name].recv)
             spent = member.clock() - begin
-            if turn >= WARM_UP:
+            if turn >= LIMITS.warm_up_turns:
                 seconds[name].append(spent)
             if last or not turn:
                 loans[name].fetch()

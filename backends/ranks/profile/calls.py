@@ -15,27 +15,11 @@ import numpy as np
 
 from ...formats.p2p.embedded.machine import Shape, call
 from ...formats.p2p.embedded.wire import Array, Ends, Wire
-from .model import CallPath, CallStep, CallTime, Echo
-from .plan import SMALL
+from .model import EFFORT, CallPath, CallStep, CallTime, Echo
 from .probe import Probe, Tell
-
-LONGEST = 8
-"""Ranks of the longest ring."""
 
 FANS = (1, 2, 4, 8)
 """Remote ranks that one rank sends to at once."""
-
-REPEATS = 5
-"""Rounds over all calls; the median counts, as neighbours in time are disturbed together."""
-
-LARGE = 64 << 20
-"""Bytes of the message whose bandwidth is reported."""
-
-LARGE_REPEATS = 2
-"""Rounds over the calls of that."""
-
-IN_A_ROW = 20
-"""Calls that follow each other in one measurement."""
 
 PLAIN = "Simple"
 """Protocol of runtimes that have but one."""
@@ -88,7 +72,7 @@ class WireCaller:
         if self.probe.rank not in inside:
             return lambda: None
         wire = SomeRanks(self.probe.wire, inside)
-        # A number for each rank at least, :data:`SMALL` bytes a step.
+        # A number for each rank at least, ``small_bytes`` a step.
         send, recv = (self._numbers(max(len(inside), asked.bytes // 8)) for _ in range(2))
         return lambda: call(wire, shape, code, send, recv)
 
@@ -123,23 +107,23 @@ def call_times(
     leaders = [group[0] for group in groups]
     ways = ((CallPath.INSIDE, groups[0]), (CallPath.BETWEEN, leaders))  # over one rank of each
     asked: list[AskedRing] = [
-        (CallTime(CallStep.RING, way, protocol, count, SMALL, 0.0), ranks[:count])
+        (CallTime(CallStep.RING, way, protocol, count, EFFORT.small_bytes, 0.0), ranks[:count])
         for protocol in caller.protocols
         for way, ranks in ways
-        for count in range(2, min(len(ranks), LONGEST) + 1)
+        for count in range(2, min(len(ranks), EFFORT.ring_ranks) + 1)
     ]
     calls = [caller.ring(inside, one) for one, inside in asked]
     asked.append((CallTime(CallStep.EMPTY, CallPath.NONE, PLAIN, 1, 0, 0.0), (0,)))
     calls.append(caller.empty())
-    found = _timed(probe, asked, calls, IN_A_ROW, REPEATS)
+    found = _timed(probe, asked, calls, EFFORT.calls, EFFORT.call_rounds)
     large: list[AskedRing] = [
-        (CallTime(CallStep.LARGE, way, PLAIN, 2, LARGE, 0.0, channels), ranks[:2])
+        (CallTime(CallStep.LARGE, way, PLAIN, 2, EFFORT.call_bytes, 0.0, channels), ranks[:2])
         for way, ranks in ways
         if len(ranks) > 1
         for channels in ((0, 1) if caller.one_channel else (0,))
     ]
     rings = [caller.ring(inside, one) for one, inside in large]
-    found += _timed(probe, large, rings, 1, LARGE_REPEATS)
+    found += _timed(probe, large, rings, 1, EFFORT.large_call_rounds)
     return (*found, *_fans(probe, groups))
 
 
@@ -164,16 +148,20 @@ def _fans(probe: Probe, groups: Sequence[Sequence[int]]) -> list[CallTime]:
     remote = [rank for group in groups[1:] for rank in group]
     first = groups[0][0]
     counts = [count for count in FANS if count <= len(remote)]
-    sessions = [(Echo(tuple((first, r) for r in remote[:n]), SMALL),) for n in counts]
+    sessions = [(Echo(tuple((first, r) for r in remote[:n]), EFFORT.small_bytes),) for n in counts]
     if len(counts) < 2:
         return []
-    times, order = [[IN_A_ROW]] * len(counts), range(len(counts))
-    rows = [probe.collect(probe.sessions(sessions, times, order)) for _ in range(REPEATS)]
+    times, order = [[EFFORT.calls]] * len(counts), range(len(counts))
+    rows = [
+        probe.collect(probe.sessions(sessions, times, order)) for _ in range(EFFORT.call_rounds)
+    ]
     if probe.rank:
         return []
     us, at, found = np.median(rows, axis=0), 0, []
     for count in counts:
         time = float(us[at : at + count].max())
-        found.append(CallTime(CallStep.FAN, CallPath.BETWEEN, PLAIN, count, SMALL, time))
+        found.append(
+            CallTime(CallStep.FAN, CallPath.BETWEEN, PLAIN, count, EFFORT.small_bytes, time)
+        )
         at += count
     return found

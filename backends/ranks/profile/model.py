@@ -6,6 +6,43 @@ from enum import StrEnum
 
 from weft.dsl.base.lazy_dataclass import dataclass
 
+
+@dataclass(frozen=True, slots=True)
+class ProfileEffort:
+    """How a machine is measured, and when measured differences count."""
+
+    pairs_share: float = 0.6  # of the time, for pairs; the rest is for what they share
+    small_bytes: int = 8  # of a message that takes almost nothing but α
+    first_large_bytes: int = 1 << 18  # least size of the largest message
+    alpha_share: float = 0.05  # of the time of the largest message, that both α take at most
+    witnesses: int = 12  # pairs of a class, or ranks, that stand for all where there are more
+    flows: int = 4  # messages that a rank or a pair is tried with at once
+    crowds: int = 15  # times that all ranks send small messages at once
+    # Of small messages of all ranks to one alone, above which they delay each other.
+    crowded_ratio: float = 3.0
+    summed_bytes: int = 1 << 20  # of the arrays whose sum is timed
+    wait_seconds: float = 120.0  # of a rank for another
+    ring_ranks: int = 8  # of the longest ring
+    calls: int = 20  # that follow each other in one measurement
+    call_rounds: int = 5  # whose median counts: what disturbs one call disturbs its neighbours
+    call_bytes: int = 64 << 20  # of the message whose bandwidth is reported
+    large_call_rounds: int = 2  # over its calls
+    alike_share: float = 0.15  # relative difference that does not matter
+    class_chance: float = 1e-4  # probability with which noise alone may split a class
+    loss_share: float = 0.1  # relative error above which a time counts by its size, not its square
+    beta_errors: float = 2.0  # standard errors, below which a β cannot be told from 0
+    shared_ratio: float = 1.25  # least slow-down of flows that share a resource
+    shared_chance: float = 0.005  # probability of that many slower samples if nothing is shared
+    line_counts: int = 2  # different ones that a line through times needs
+    # Of the bandwidth of all channels, from which the link bounds one channel.
+    channel_share: float = 0.9
+    line_share: float = 0.25  # relative distance of a time, above which a line determines no number
+    start_share: float = 0.02  # of a step, below which a negative start counts as 0
+
+
+EFFORT = ProfileEffort()
+
+
 Flow = tuple[int, int]
 """Sender and receiver of a message."""
 

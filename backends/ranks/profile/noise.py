@@ -16,11 +16,7 @@ from scipy.special import gammaincinv, stdtrit
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.lazy_dataclass import dataclass
 
-ALIKE = 0.15
-"""A relative difference that does not matter."""
-
-CHANCE = 1e-4
-"""The probability with which noise alone may distinguish things."""
+from .model import EFFORT
 
 MAD = 1.4826
 """Standard deviation of a normal distribution, in median absolute deviations."""
@@ -49,7 +45,9 @@ class Known:
         """Return True if the value is significantly larger than ``log``."""
         # Of scipy.special: every rank would load scipy.stats, which takes longer than most of its
         # tests do, and is a hundred times as slow in each.
-        quantile = float(stdtrit(max(2, sweeps - 1), 1 - CHANCE * 10))  # of Student's t
+        quantile = float(
+            stdtrit(max(2, sweeps - 1), 1 - EFFORT.class_chance * 10)
+        )  # of Student's t
         return bool(self.log - log > quantile * self.error)
 
 
@@ -77,7 +75,7 @@ def pooled(samples: Floats) -> Known:
     return Known(float(np.median(medians)), float(max(own, between)))
 
 
-def classes(samples: Floats, alike: float = ALIKE) -> npt.NDArray[np.intp]:
+def classes(samples: Floats, alike: float = EFFORT.alike_share) -> npt.NDArray[np.intp]:
     """Return a class for each row, numbered from the least.
 
     A set of rows is split in two, where that leaves least variance, if its medians vary more than
@@ -107,7 +105,7 @@ def _split(
     own = samples[rows]
     values, weights = np.median(own, axis=1), errors[rows] ** -2
     mean = float(np.average(values, weights=weights))
-    chi2 = float(2 * gammaincinv((len(rows) - 1) / 2, 1 - CHANCE))  # its quantile
+    chi2 = float(2 * gammaincinv((len(rows) - 1) / 2, 1 - EFFORT.class_chance))  # its quantile
     if float((weights * (values - mean) ** 2).sum()) < chi2:
         return [rows]
     half = own.shape[1] // 2

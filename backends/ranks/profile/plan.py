@@ -8,16 +8,7 @@ from itertools import combinations, permutations
 
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from .model import Echo, Flow, LinkClass, Session
-
-SMALL = 8
-"""Bytes: almost nothing but α."""
-
-WITNESSES = 12
-"""Pairs of a class, or ranks, that stand for all where there are more."""
-
-FLOWS = 4
-"""Messages that a rank or a pair is tried with at once."""
+from .model import EFFORT, Echo, Flow, LinkClass, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +31,8 @@ class ContentionTrial:
 
 
 def ladder(largest: int) -> tuple[int, ...]:
-    """Sizes from :data:`SMALL` to the largest, in bytes."""
-    steps = [SMALL, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24]
+    """Sizes from ``small_bytes`` to the largest, in bytes."""
+    steps = [EFFORT.small_bytes, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24]
     return (*[x for x in steps if x < largest], largest)
 
 
@@ -71,8 +62,8 @@ def trials(groups: Sequence[Sequence[int]], classes: Sequence[LinkClass]) -> lis
     found = list(_of_pairs(classes)) if len(ranks) > 1 else []
     if len(ranks) > 2:
         near = _neighbours(groups)
-        for rank in spread(ranks, WITNESSES):
-            peers = near[rank][:FLOWS]
+        for rank in spread(ranks, EFFORT.witnesses):
+            peers = near[rank][: EFFORT.flows]
             out = frozenset(f for f in everything if f[0] == rank)
             into = frozenset(f for f in everything if f[1] == rank)
             for kind, name, flows, members in (
@@ -105,7 +96,7 @@ def _of_pairs(classes: Sequence[LinkClass]) -> Iterator[ContentionTrial]:
         kinds.setdefault(tuple(sorted((label[a, b], label[b, a]))), []).append((a, b))
     for number, some in enumerate(kinds.values()):
         like = tuple((f"pair {a}-{b}", frozenset(((a, b), (b, a)))) for a, b in some)
-        for i in spread(range(len(some)), WITNESSES):
+        for i in spread(range(len(some)), EFFORT.witnesses):
             a, b = some[i]
             yield ContentionTrial(
                 f"pairs of kind {number}", like[i][0], ((a, b), (b, a)), like[i][1], like

@@ -11,14 +11,11 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 
 from ...formats.p2p.embedded.wire import Array, Wire
-from .model import Echo, Flow, ProbeLimits, Session
+from .model import EFFORT, Echo, Flow, ProbeLimits, Session
 from .noise import standard_errors
 
 THERE, BACK, MEET, GO, TURN, GIVE, LENGTH, TEXT = range(1, 9)
 """Numbers of exchanges, by purpose."""
-
-SUMMED = 1 << 20
-"""Bytes of the arrays whose sum is timed."""
 
 
 class Probe:
@@ -142,13 +139,15 @@ class Probe:
 
     def sum_rate(self) -> float:
         """Bytes of a result that this rank sums in a µs: the quickest of some."""
-        a, b, out = (self.to_device(np.ones(SUMMED // 4, np.float32)) for _ in range(3))
+        a, b, out = (
+            self.to_device(np.ones(EFFORT.summed_bytes // 4, np.float32)) for _ in range(3)
+        )
         best = np.inf
         for _ in range(10):
             begin = self.wire.clock()
             self.wire.combine("sum", out, a, b)
             best = min(best, self.wire.clock() - begin)
-        return SUMMED / max(best * 1e6, 1e-3)
+        return EFFORT.summed_bytes / max(best * 1e6, 1e-3)
 
     def collect(self, own: Floats) -> Floats:
         """Return the sum over all ranks, on rank 0; the rank's own on the others."""

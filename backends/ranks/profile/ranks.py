@@ -36,13 +36,9 @@ from ..launcher import take_part
 from ..mpi import wait_until
 from ..nccl import connected, shares_gpus
 from .calls import WireCaller
-from .model import AlphaBeta, CallPath, CallStep, CallTime, Findings, LinkClass, ProbeLimits
-from .noise import ALIKE
+from .model import EFFORT, AlphaBeta, CallPath, CallStep, CallTime, Findings, LinkClass, ProbeLimits
 from .probe import Probe, Tell
 from .survey import survey
-
-WAIT = 120.0
-"""Seconds that a rank waits for another."""
 
 
 class Patient(Mpi):
@@ -51,7 +47,9 @@ class Patient(Mpi):
     def _wait(self, begun: list[Any], states: list[Any], ways: list[str], here: str) -> None:
         late = f"{here}: still waiting for messages {', '.join(ways)}"
         wait_until(
-            partial(self.mpi.Request.Testall, begun, states), WAIT + (self.timeout or 0.0), late
+            partial(self.mpi.Request.Testall, begun, states),
+            EFFORT.wait_seconds + (self.timeout or 0.0),
+            late,
         )
 
 
@@ -63,7 +61,7 @@ def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Iterator[Findings
     """
     if find_spec("mpi4py") is None:
         raise Missing("MPI needs the Python package mpi4py", hint="pip install 'weft[mpi]'")
-    wire, patient = Mpi(timeout=WAIT), Patient(timeout=effort.seconds)
+    wire, patient = Mpi(timeout=EFFORT.wait_seconds), Patient(timeout=effort.seconds)
     probe = Probe(wire, patient, np.copy, np.asarray, effort.batches)
     yield survey(probe, effort, seed, tell, WireCaller(probe))
 
@@ -103,7 +101,7 @@ def measure_threads(ranks: int, effort: ProbeLimits, seed: int, tell: Tell) -> F
         if one is not None:
             found.append(one)
 
-    Hub(ranks, WAIT + effort.seconds).run(main)
+    Hub(ranks, EFFORT.wait_seconds + effort.seconds).run(main)
     return found[0]
 
 
@@ -313,7 +311,7 @@ def notes_of(found: Findings) -> tuple[str, ...]:
     lines.append(
         f"times spread by {found.noise:.1%} from sweep to sweep ({found.sweeps[0]} sweeps over "
         f"pairs, {found.sweeps[1]} over what they share); links that differ by less than "
-        f"{ALIKE:.0%}, or than the noise, count as alike"
+        f"{EFFORT.alike_share:.0%}, or than the noise, count as alike"
     )
     lines.append(
         "the two directions of a pair have half of their α each: without a common clock "
@@ -362,20 +360,7 @@ def rounded_text(value: float) -> str:
 # --- numbers of the runtime model, from times of calls --------------------------------------------
 
 
-LEAST_STEPS = 2
-"""Different counts that a line through times needs."""
-
 NO_RATES: Mapping[CallPath, float] = {}
-
-BOUND = 0.9
-"""Share of all channels' bandwidth from which on one channel alone is bound by the link."""
-
-LOOSE = 0.25
-"""Relative distance of a time from its line above which the line determines no number."""
-
-
-NEGLIGIBLE = 0.02
-"""Share of a step that is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,7 +448,7 @@ def _of_rings(
     counts = [one.count for one in rings]
     of = f"{first.bytes}-byte rings of {min(counts)} to {max(counts)} ranks {first.way}"
     who = f"{of}, {first.protocol}"
-    if len(set(counts)) < LEAST_STEPS:
+    if len(set(counts)) < EFFORT.line_counts:
         remarks.append(
             f"{who}: start {'and α are' if medium else 'and steps are'} one number "
             f"({first.us:.3g} µs): start.{first.protocol} keeps its default; "
@@ -507,7 +492,7 @@ def _of_large(
             continue
         rate = one.bytes / us
         whole = next((x for x in times if x == replace(one, channels=0, us=x.us)), None)
-        if one.channels and whole and one.us * BOUND < whole.us:
+        if one.channels and whole and one.us * EFFORT.channel_share < whole.us:
             remarks.append(
                 f"{of}: one channel is as quick as all; cap.send keeps its default (NCCL before "
                 "2.29 may have read NCCL_MAX_NCHANNELS before)"
@@ -544,10 +529,10 @@ def _line_of(
     first, slope = map(float, np.linalg.lstsq(rows, np.ones(len(y)), rcond=None)[0])
     # Two times are on their line, whatever they are.
     worst = float(np.abs(rows @ (first, slope) - 1).max()) if len(set(steps)) > 2 else None
-    if -NEGLIGIBLE * abs(slope) < first < 0:
+    if -EFFORT.start_share * abs(slope) < first < 0:
         first = 0.0
     reason = ""
-    if worst is not None and worst > LOOSE:
+    if worst is not None and worst > EFFORT.line_share:
         reason = f"times are {worst:.0%} off a straight line"
     elif slope < 0:
         reason = f"a step takes {slope:.3g} µs, less than nothing"

@@ -14,25 +14,11 @@ from weft.dsl.base.arrays import Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from .calls import WireCaller, call_times
-from .model import AlphaBeta, Echo, Findings, Flow, LinkClass, ProbeLimits, Shared
-from .noise import ALIKE, MAD, Known, classes, pooled, standard_errors
+from .model import EFFORT, AlphaBeta, Echo, Findings, Flow, LinkClass, ProbeLimits, Shared
+from .noise import MAD, Known, classes, pooled, standard_errors
 from .noise import spread as noise_of
-from .plan import SMALL, ContentionTrial, ladder, pairs, session_of, trial_sizes, trials
+from .plan import ContentionTrial, ladder, pairs, session_of, trial_sizes, trials
 from .probe import Probe, Tell, sweep_all
-
-ALPHA_SHARE = 0.05
-"""The largest message is to take so long that both α are at most this share of it."""
-
-FIRST_LARGE = 1 << 18
-
-CROWDS = 15
-"""Number of times that all ranks send small messages at once."""
-
-CROWDED = 3.0
-"""Slow-down of small messages when all ranks send above which they delay each other."""
-
-FOR_PAIRS = 0.6
-"""Share of the time that pairs get."""
 
 
 def survey(
@@ -52,7 +38,12 @@ def survey(
     sizes = ladder(largest)
     tell("pairs")
     us = sweep_all(
-        probe, pairs(probe.ranks, sizes), effort, begin + FOR_PAIRS * effort.seconds, seed, tell
+        probe,
+        pairs(probe.ranks, sizes),
+        effort,
+        begin + EFFORT.pairs_share * effort.seconds,
+        seed,
+        tell,
     )
     flows = [e.flows[0] for s in pairs(probe.ranks, sizes) for e in s if e.bytes == sizes[0]]
     us = us.reshape(len(us), len(flows), len(sizes))  # shape (sweeps, flows, sizes)
@@ -80,7 +71,7 @@ def survey(
     # µs of a message of all at once beyond its α, if that counts: there and back, messages of all
     # ranks pass through the machine one after the other.
     usual = float(np.median([2 * line.alpha for line in lines.values()]))
-    overhead = (small - usual) / (2 * probe.ranks) if small > CROWDED * usual else 0.0
+    overhead = (small - usual) / (2 * probe.ranks) if small > EFFORT.crowded_ratio * usual else 0.0
     found, remarks = shared(asked, alone, together, lines, crowded=overhead > 0)
     remarks += [remark] if remark else []
     noise = noise_of(np.log(np.maximum(us.reshape(len(us), -1), 1e-6)).T)
@@ -107,8 +98,8 @@ def _largest(probe: Probe, effort: ProbeLimits) -> int:
         row = probe.sessions(sessions, [[3]] * len(ends), range(len(ends)))
         return float(probe.collect(row).max())
 
-    size, empty = FIRST_LARGE, us(SMALL)
-    while probe.share(us(size) * ALPHA_SHARE < empty and size * 4 <= effort.largest):
+    size, empty = EFFORT.first_large_bytes, us(EFFORT.small_bytes)
+    while probe.share(us(size) * EFFORT.alpha_share < empty and size * 4 <= effort.largest):
         size *= 4
     return size
 
@@ -135,18 +126,14 @@ def _crowd(probe: Probe) -> float:
     if probe.ranks < 3:
         return 0.0
     ring = tuple((r, (r + 1) % probe.ranks) for r in range(probe.ranks))
-    rows = [probe.collect(probe.session((Echo(ring, SMALL),), [4])[0]) for _ in range(CROWDS)]
+    rows = [
+        probe.collect(probe.session((Echo(ring, EFFORT.small_bytes),), [4])[0])
+        for _ in range(EFFORT.crowds)
+    ]
     return float(np.max(rows, axis=1).min())  # the slowest of many ranks is often unlucky
 
 
 # --- lines through times --------------------------------------------------------------------------
-
-
-LOSS_SCALE = 0.1
-"""Relative errors above this are outliers, and count by their size, not its square."""
-
-CERTAIN = 2.0
-"""A β of fewer standard errors cannot be distinguished from 0."""
 
 
 def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tuple[LinkClass, ...]:
@@ -187,7 +174,7 @@ def line_of(sizes: Ints, us: Floats) -> AlphaBeta:
         return np.asarray((x[0] * start[0] + x[1] * start[1] * sizes) / us - 1)
 
     found = least_squares(
-        errors, np.ones(2), bounds=(0, np.inf), loss="soft_l1", f_scale=LOSS_SCALE
+        errors, np.ones(2), bounds=(0, np.inf), loss="soft_l1", f_scale=EFFORT.loss_share
     )
     off = np.abs(errors(found.x))
     deviation = max(MAD * float(np.median(off)), float(np.sqrt(np.mean(off**2))) / 2)
@@ -197,7 +184,7 @@ def line_of(sizes: Ints, us: Floats) -> AlphaBeta:
     error = np.sqrt(np.diag(covariance)) * start
     return AlphaBeta(
         float(alpha) / 2,
-        max(float(beta), CERTAIN * float(error[1]), 1e-9),
+        max(float(beta), EFFORT.beta_errors * float(error[1]), 1e-9),
         float(error[0] / max(alpha, 1e-12)),
         float(error[1] / max(beta, error[1], 1e-12)),
         float(np.median(off)),
@@ -228,7 +215,7 @@ def groups_of(
     distance = _distances(found, ranks, largest)
     tree = average(squareform(distance))
     heights = tree[:, 2]
-    enough = np.log1p(ALIKE) / 2
+    enough = np.log1p(EFFORT.alike_share) / 2
     for cut in np.argsort(heights[:-1] - heights[1:], kind="stable").tolist():
         if heights[cut + 1] - heights[cut] < enough:
             break
@@ -259,14 +246,6 @@ def _distances(found: Mapping[Flow, AlphaBeta], ranks: int, largest: int) -> Flo
 # k flows that together take b µs for each byte of one of them get k/b bytes per µs. What is slower
 # together than the best of them alone shares something, unless something wider or narrower that is
 # known explains it: so of all that could be shared, the fewest are kept that explain every trial.
-
-
-SLOWED = 1.25
-"""Least slow-down of flows when together that shows that they share a resource."""
-
-
-OFTEN = 0.005
-"""The probability with which samples that only vary are all slower than they should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +290,7 @@ def shared(
     remarks = [
         f"{_name(c)}: {c.slowed.value:.1f} times slower together, which is within the noise"
         for c in candidates
-        if c not in kept and c.slowed.value > SLOWED
+        if c not in kept and c.slowed.value > EFFORT.shared_ratio
     ]
     gone: list[_TrialGroup] = []
     for one in reversed(tuple(kept)):  # wide before narrow: mixtures go first
@@ -340,7 +319,7 @@ def _candidates(
     slower = together - alone
     usual = float(np.median(standard_errors(slower))) if len(slower) else 0.0
     for rows in kinds.values():
-        label = classes(together[rows], SLOWED - 1)
+        label = classes(together[rows], EFFORT.shared_ratio - 1)
         for name in distinct_values(label):
             some = [rows[i] for i in np.flatnonzero(label == name)]
             slowed = pooled(slower[some]).at_least(usual / np.sqrt(len(some)))
@@ -352,12 +331,12 @@ def _candidates(
 
 def _certain(slower: Floats, slowed: Known) -> bool:
     """Return True if most samples are slower, and significantly by their size or their number."""
-    least = np.log(SLOWED) / 2
-    if slowed.value < SLOWED or np.quantile(slower, 0.2) < least:
+    least = np.log(EFFORT.shared_ratio) / 2
+    if slowed.value < EFFORT.shared_ratio or np.quantile(slower, 0.2) < least:
         return False
     # Sign test: how often at least this number of samples is slower if either sign is as likely.
     often = bdtrc(int((slower > least).sum()) - 1, slower.size, 0.5)
-    return slowed.above(least, slower.shape[1]) or bool(often < OFTEN)
+    return slowed.above(least, slower.shape[1]) or bool(often < EFFORT.shared_chance)
 
 
 def _explained(
@@ -372,7 +351,7 @@ def _explained(
         for something in other.trials:
             for _, flows in other.members(something):
                 slope = max(slope, sum(f in flows for f in trial.flows) / other.rate)
-    return slope * SLOWED > one.slope.value
+    return slope * EFFORT.shared_ratio > one.slope.value
 
 
 def _name(c: _TrialGroup) -> str:

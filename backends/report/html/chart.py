@@ -14,13 +14,8 @@ from typing import Any
 
 from weft.dsl.base.lazy_dataclass import dataclass
 
+from ..sizes import LIMITS, PIXELS
 from .page import byte_words
-
-WIDTH, HEIGHT = 640.0, 342.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 30.0, 30.0, 60.0
-
-STYLES = 7
-"""Number of different line styles; further lines begin again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +49,11 @@ def chart(
     title: str, x: ChartAxis, y: ChartAxis, series: Sequence[Series], note: str = ""
 ) -> dict[str, Any]:
     """Return the figures of a chart."""
-    across = _AxisScale.of(x, LEFT, WIDTH - RIGHT)
-    up = _AxisScale.of(y, HEIGHT - BOTTOM, TOP)
+    across = _AxisScale.of(x, PIXELS.left, PIXELS.width - PIXELS.right)
+    up = _AxisScale.of(y, PIXELS.height - PIXELS.bottom, PIXELS.top)
     drawn, other = [], 0
     for one in series:
-        kind = one.style or f"s{other % STYLES}"
+        kind = one.style or f"s{other % LIMITS.styles}"
         other += not one.style
         spots = [(across.place(a), up.place(b)) for a, b in one.points]
         drawn.append(
@@ -79,12 +74,12 @@ def chart(
     return {
         "title": title,
         "note": note,
-        "width": WIDTH,
-        "height": HEIGHT,
-        "left": LEFT,
-        "right": WIDTH - RIGHT,
-        "top": TOP,
-        "bottom": HEIGHT - BOTTOM,
+        "width": PIXELS.width,
+        "height": PIXELS.height,
+        "left": PIXELS.left,
+        "right": PIXELS.width - PIXELS.right,
+        "top": PIXELS.top,
+        "bottom": PIXELS.height - PIXELS.bottom,
         "x": {"label": x.label, "ticks": across.ticks(9)},
         "y": {"label": y.label, "ticks": up.ticks(6)},
         "series": drawn,

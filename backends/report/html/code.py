@@ -20,6 +20,7 @@ from weft.dsl.nouns.program import Block, Buffer, Program, RankProgram, Slice
 
 from ...compile.analyses.order import ProgramOrder
 from ...formats.listings import rank_lines
+from ..sizes import LIMITS
 from ..text import holders
 from ..text import runs as joined_runs
 
@@ -94,13 +95,7 @@ class _SlotContents:
             self.slots[self._key(rank, place.buffer, place.offset + k)] = label
 
 
-MOST_NAMED = 6_000
-"""Largest number of chunks that are described; the others have a number only."""
-
-FEW_NAMED = 600
-
-
-def chunk_names(collective: Collective, most: int = MOST_NAMED) -> list[list[str]]:
+def chunk_names(collective: Collective, most: int = LIMITS.named_chunks) -> list[list[str]]:
     """Return for each chunk the ranks on which it starts and on which it must end, in words."""
     start, end = holders(collective.pre), holders(collective.post)
     everybody = collective.ranks
@@ -123,11 +118,7 @@ def _words(ranks: set[int], everybody: int) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {runs(ranks)}"
 
 
-MOST_CHARACTERS = 150_000
-"""Largest number of characters in all listings of a page."""
-
-
-def listing(program: Program, most: int = MOST_CHARACTERS) -> dict[str, Any]:
+def listing(program: Program, most: int = LIMITS.characters) -> dict[str, Any]:
     """Return the facts of the section: parts with title and text, and notes on omissions."""
     groups = same_ranks(program)
     parts, used, left = [], 0, []

@@ -20,10 +20,9 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Certificate
 
-TICKS = 20_000
-CELLS = 160
-"""Number of cells in a row that is drawn only by its density."""
+from ..sizes import LIMITS
 
+TICKS = 20_000
 WORDS = (
     "copy",
     "sum at the receiver",
@@ -35,12 +34,6 @@ WORDS = (
     "works locally",
 )
 """Meaning of bars, by their kind."""
-
-MOST_BARS = 26_000
-MOST_ROWS = 1_200
-LEAST_ROWS = 48
-BARS_OF_ROW = 20
-"""Bars per row: a chart with room for this many bars has room for one more row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +69,7 @@ def lane(
     rows: Sequence[LaneRow],
     bars: Bars,
     span: float,
-    most: int = MOST_BARS,
+    most: int = LIMITS.bars,
     order: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return the facts of a chart; too many bars are cut to the first items, too many rows to the
@@ -88,7 +81,7 @@ def lane(
     """
     used = np.bincount(bars.row, minlength=len(rows)) > 0
     shown = [i for i in order or range(len(rows)) if used[i]]
-    room = min(MOST_ROWS, max(LEAST_ROWS, most // BARS_OF_ROW))
+    room = min(LIMITS.rows, max(LIMITS.least_rows, most // LIMITS.row_bars))
     hidden = len(shown) - room
     if hidden > 0:
         best = set(sorted(shown, key=lambda i: -rows[i].busy)[:room])
@@ -128,10 +121,10 @@ def density(bars: Bars, row: int, span: float) -> str:
     """Return the fill of each cell of a row, a digit from 0 to 9 each."""
     mine = bars.row == row
     start, end = bars.start[mine], bars.start[mine] + bars.length[mine]
-    edges = np.linspace(0, span, CELLS + 1)
+    edges = np.linspace(0, span, LIMITS.cells + 1)
     # Bars of a row follow each other, so what is done by a time is a sum of clipped lengths.
     done = np.clip(edges[:, None] - start, 0, end - start).sum(axis=1)
-    full = np.clip(np.diff(done) / (span / CELLS), 0, 1)
+    full = np.clip(np.diff(done) / (span / LIMITS.cells), 0, 1)
     return "".join(str(int(np.ceil(x * 9 - 1e-9))) for x in full)
 
 
@@ -147,10 +140,6 @@ def _packed(bars: Bars, part: slice, scale: float) -> list[int]:
     )
     packed: list[int] = np.stack(columns, axis=1).ravel().tolist()
     return packed
-
-
-SHOWN = 40
-"""Number of rows in the table; the others are only counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +158,8 @@ def load_facts(
 
     ``share``: of the time, how much a row is busy; ``at``: the bound, on the same scale.
     """
-    binding = binding_rows(certificate)
+    listed = certificate.data.get("cover") or certificate.data.get("prices") or []
+    binding = {int(row): Fraction(times) for row, times in listed}
     order = np.argsort(-loads.busy_us, kind="stable")
     used = [int(i) for i in order if loads.moved[i] > 0]
     capacity = loads.topology.capacities()
@@ -184,11 +174,11 @@ def load_facts(
             "share": float(loads.busy_us[i]) / time_us if time_us else 0.0,
             "binds": i in binding,
         }
-        for i in used[:SHOWN]
+        for i in used[: LIMITS.loads]
     ]
     return {
         "rows": rows,
-        "more": max(0, len(used) - SHOWN),
+        "more": max(0, len(used) - LIMITS.loads),
         "unused": int((loads.moved[: len(loads.topology.links)] == 0).sum()),
         "links": len(loads.topology.links),
         "at": bound_us / time_us if time_us else 0.0,
@@ -205,12 +195,6 @@ def _bottleneck(
     moved = sum(float(times) * float(loads.moved[i]) for i, times in binding.items())
     worth = float(sum((times * capacity[i] for i, times in binding.items()), Fraction(0)))
     return {"rows": len(binding), "bytes": moved, "GBps": worth, "us": moved / worth / 1000}
-
-
-def binding_rows(certificate: Certificate) -> dict[int, Fraction]:
-    """Return the resources of a certificate with their multipliers; none if it names none."""
-    listed = certificate.data.get("cover") or certificate.data.get("prices") or []
-    return {int(row): Fraction(times) for row, times in listed}
 
 
 def row_order(topology: Topology) -> list[int]:

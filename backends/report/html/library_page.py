@@ -24,8 +24,8 @@ from ...tune.library_model import library_choice, library_model, library_runtime
 from ...tune.variants import Variant, variant_of
 from ..back_ends import advice
 from ..sheets import candidate_words, idea_words, source_of
+from ..sizes import LIMITS
 from .chart import Series, size_charts
-from .lanes import MOST_BARS
 from .machine import machine_map
 from .page import byte_words, figure, fitted, microseconds
 from .schedule import Look
@@ -41,11 +41,6 @@ from .sheet import (
     tile,
     views_section,
 )
-
-MOST_BASELINES = 4
-MOST_CANDIDATES = 30
-MOST_GAINS = 40
-"""Largest number of sizes with a row each; of more, only the powers of two."""
 
 Find = Callable[[str], Schedule | None]
 """Function that returns the verified schedule in a file of the library's folder; None if it is
@@ -76,7 +71,7 @@ def plan_views(library: Library, find: Find) -> list[PlanView]:
 
 
 def library_page(
-    library: Library, shown: Sequence[PlanView], name: str, most: int = MOST_BARS
+    library: Library, shown: Sequence[PlanView], name: str, most: int = LIMITS.bars
 ) -> Facts:
     """Return the page of a library, with the views of its plans."""
     t = library.topology
@@ -254,11 +249,15 @@ def _series(one: Tuned) -> tuple[list[Series], Series]:
     lines = [Series("library", list(zip(grid, one.chosen_us, strict=True)), "this")]
     bases = [c for c in one.candidates if c.baseline and any(u is not None for u in c.us)]
     bases.sort(key=lambda c: min(u for u in c.us if u is not None))
-    lines += [_line(f"baseline {candidate_words(c)}", grid, c.us) for c in bases[:MOST_BASELINES]]
+    lines += [
+        _line(f"baseline {candidate_words(c)}", grid, c.us) for c in bases[: LIMITS.plan_baselines]
+    ]
     if own := one.runtime:
         lines.append(_line(own.name, grid, own.us))
         if own.apart:
             lines.append(_line(f"{own.apart} (a time only)", grid, own.apart_us))
+    if one.runtime_bound_us:
+        lines.append(_line("any program of the runtime, at least", grid, one.runtime_bound_us))
     if any(u is not None for u in one.idea_us):
         lines.append(_line("its schedules without a runtime", grid, one.idea_us))
     return lines, Series("lower bound", list(zip(grid, one.bound_us, strict=True)), "bound")
@@ -277,10 +276,11 @@ def _gains(one: Tuned, number: int) -> Facts:
         head += [f"{own.name} runs", "its time", "µs less", "quicker by", "without starts"]
         head += [f"{own.apart} (a time only)"] if own.apart else []
     head += ["best baseline", "quicker by", "lower bound", "of bound"]
+    head += ["any program of the runtime", "over it"] if one.runtime_bound_us else []
     rows: list[list[Any]] = []
     base_us = one.baseline_us()
     for at, size in enumerate(one.grid):
-        if size & (size - 1) and len(one.grid) > MOST_GAINS:
+        if size & (size - 1) and len(one.grid) > LIMITS.gain_rows:
             continue
         us, base, least = one.chosen_us[at], base_us[at], one.bound_us[at]
         plan = one.pick(size).name if one.plans[0].low <= size <= one.plans[-1].high else "–"
@@ -294,12 +294,19 @@ def _gains(one: Tuned, number: int) -> Facts:
                 f"{figure(base / us)} ×" if base is not None and us else "–",
                 microseconds(least),
                 f"{100 * least / us:.1f} %" if us else "–",
+                *_least_program(one, at),
             ]
         )
     title = (
         f"{one.name}: gains over {own.name} and known algorithms" if own else f"{one.name}: gains"
     )
     return table_section(f"gains{number}", title, head, rows)
+
+
+def _least_program(one: Tuned, at: int) -> list[str]:
+    """Return the least time of any program of the runtime, and the plan's over it."""
+    over = one.over_runtime(at)
+    return [] if over is None else [microseconds(one.runtime_bound_us[at]), f"{over:.3f} ×"]
 
 
 def _runtime_gain(one: Tuned, own: RuntimeTimes, at: int) -> list[str]:
@@ -337,9 +344,9 @@ def _candidates(one: Tuned, number: int) -> Facts:
             wins[c.name],
             *(microseconds(c.us[k]) for k in ends),
         ]
-        for c in order[:MOST_CANDIDATES]
+        for c in order[: LIMITS.candidates]
     ]
-    hidden = len(order) - MOST_CANDIDATES
+    hidden = len(order) - LIMITS.candidates
     return table_section(
         f"candidates{number}",
         f"{one.name}: candidates",
@@ -414,9 +421,6 @@ def deploy_section(library: Library) -> Facts:
 REPORT = "report.html"
 """File name of the library's page."""
 
-MOST_DRAWN = 128
-"""Largest number of ranks with a picture of each plan on the page; more take minutes."""
-
 
 def library_html(library: Library, texts: Mapping[str, str]) -> str:
     """Return the library's page; ``texts``: its files by path in its folder."""
@@ -424,7 +428,7 @@ def library_html(library: Library, texts: Mapping[str, str]) -> str:
     read: dict[str, Schedule] = {}  # plans of different sizes may have one schedule
 
     def find(file: str) -> Schedule | None:
-        if library.topology.ranks > MOST_DRAWN or file not in texts:
+        if library.topology.ranks > LIMITS.plan_ranks or file not in texts:
             return None
         text = texts[file]
         if text not in read:

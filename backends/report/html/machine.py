@@ -15,13 +15,8 @@ from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.topology import Link, Node, NodeKind, Topology
 
 from ..layout import half_width, layout, link_paths, node_label
+from ..sizes import LIMITS
 from .page import figure
-
-MOST_LINKS = 2500
-"""Largest number of links drawn at a time; of more, only the busiest."""
-
-MOST_FOLDED = 8000
-"""The same of a machine of which one host is drawn at a time."""
 
 
 def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, Any]:
@@ -34,13 +29,13 @@ def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, An
     """
     topology = plain_machine(topology).machine if share is None else topology
     small = folded(topology)
-    facts = _drawn(topology, share, MOST_FOLDED if small else MOST_LINKS)
+    facts = _drawn(topology, share, LIMITS.folded_links if small else LIMITS.links)
     return {**facts, "folded": _folded_facts(small)} if small else facts
 
 
 def _folded_facts(one: FoldedMachine) -> dict[str, Any]:
     """Return the drawing of hosts, and the parts of the whole that each of its parts stands for."""
-    facts = _drawn(one.topology, None, MOST_LINKS)
+    facts = _drawn(one.topology, None, LIMITS.links)
     racks = {box[0]: f"rack {box[0].removeprefix('host ')}" for box in facts["boxes"]}
     hosts = len(one.ranks)
     return {
@@ -110,9 +105,6 @@ def _short(value: float) -> float:
 # Switches that join the same, such as rails, are one node; hosts behind the same switches are a
 # rack, where there are several such.
 
-MOST_OPEN = 100
-"""Most ranks whose machine is drawn open."""
-
 
 @dataclass(frozen=True, slots=True)
 class FoldedMachine:
@@ -138,7 +130,7 @@ class FoldedMachine:
 def folded(topology: Topology) -> FoldedMachine | None:
     """Return a machine as one of hosts; None where it is small, or lacks hosts to fold."""
     hosts = sorted({host for host in topology.host_of if host is not None})
-    if topology.ranks <= MOST_OPEN or len(hosts) < 2 or None in topology.host_of:
+    if topology.ranks <= LIMITS.open_ranks or len(hosts) < 2 or None in topology.host_of:
         return None
     place = {host: i for i, host in enumerate(hosts)}
     between = [i for i, node in enumerate(topology.nodes) if node.host not in place]

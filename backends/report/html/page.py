@@ -8,14 +8,13 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from ..sizes import LIMITS
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 _PACKAGE = "weft.backends.report.html"
 
-
-LARGEST = 1_000_000
-"""Largest size of a page in bytes; a larger one shows fewer bars and lines of code, with a note."""
 
 BUDGETS = (26_000, 10_000, 4_000, 1_000)
 """Numbers of bars in a page's charts, from many to few."""
@@ -36,9 +35,9 @@ def fitted(make: Make) -> tuple[Mapping[str, Any], str]:
         page = make(most)
         text = render(page)
         size = len(text.encode())
-        if size <= LARGEST or not left:
+        if size <= LIMITS.page_bytes or not left:
             return page, text
-        left = [few for few in left[:-1] if few * size <= most * LARGEST] + left[-1:]
+        left = [few for few in left[:-1] if few * size <= most * LIMITS.page_bytes] + left[-1:]
 
 
 def render(page: Mapping[str, Any]) -> str:

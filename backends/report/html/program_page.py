@@ -13,14 +13,15 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
+from weft.synth.bounds import BOUND_EFFORT, Bounds, binding, bounds, lower_bound_us, runtime_bound
 from weft.synth.engines.classic.in_network import InNetwork
 from weft.synth.engines.classic.place import ClassicAlgorithm, Site
 from weft.synth.engines.classic.schedule import to_schedule
 from weft.synth.judge.verify import verify
-from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
+from weft.synth.time.calibrated import DATASHEET, USUAL_CHOICE, ModelChoice
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline, record_program
 from weft.synth.time.program_tables import PreparedProgram, bytes_moved
@@ -30,9 +31,10 @@ from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
 from ...compile.analyses.order import ProgramOrder
+from ..sizes import LIMITS
 from .chart import Series
 from .code import chunk_names, chunks_moved, listing
-from .lanes import MOST_BARS, TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
+from .lanes import TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
 from .machine import machine_map
 from .page import byte_words, figure, microseconds, share
 from .sheet import (
@@ -68,7 +70,7 @@ class ShownProgram:
         return self.choice.on(self.topology)
 
 
-def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
+def program_page(shown: ShownProgram, most: int = LIMITS.bars) -> Facts:
     """Return the page of a program, with times if a machine is known."""
     p, t = shown.program, shown.topology
     title = p.collective.name or str(p.collective.kind)
@@ -137,6 +139,7 @@ def _head(
                 f"{share(run.of_bound)} of the bound reached",
             ),
             tile("lower bound", microseconds(run.bound_us)),
+            *_least_program(shown, run),
             tile("algbw", f"{figure(run.algbw_GBps)} GB/s", f"busbw {figure(run.busbw_GBps)} GB/s"),
         ]
     tiles += [
@@ -164,8 +167,20 @@ def _head(
     )
 
 
+def _least_program(shown: ShownProgram, run: ProgramSimulation) -> list[Any]:
+    """Return the tile of the least time of any program; none on large machines, and by data sheets,
+    by which it is the lower bound."""
+    t = shown.topology
+    if t is None or t.ranks > BOUND_EFFORT.program_ranks or shown.choice.name == DATASHEET:
+        return []
+    one = runtime_bound(t, shown.program.collective, shown.size, MSCCL.name, shown.choice)
+    optimal = " (optimal in this runtime)" if one.optimal(run.time_us) else ""
+    told = f"{one.over(run.time_us):.3f} times that{optimal}; {one.parts}"
+    return [tile(f"any program of {one.runtime}", microseconds(one.us), told)]
+
+
 def timed_view(
-    shown: ShownProgram, bound: Bounds, run: ProgramSimulation, most: int = MOST_BARS
+    shown: ShownProgram, bound: Bounds, run: ProgramSimulation, most: int = LIMITS.bars
 ) -> tuple[Facts | None, list[str]]:
     """Return the views of links and thread blocks over time; None and the reason if too large to
     draw."""
@@ -210,7 +225,7 @@ def timed_view(
     }, []
 
 
-def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None, list[str]]:
+def order_view(shown: ShownProgram, most: int = LIMITS.bars) -> tuple[Facts | None, list[str]]:
     """Return the view of thread blocks with their instructions in order; no machine is needed."""
     p = shown.program
     if p.instructions > most:
@@ -263,9 +278,6 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
 FIRST_ACTIVITY = 2
 """First kind of bars for activities of thread blocks; before it are copies and sums."""
 
-MOST_OPERATIONS = 12_000
-"""Largest number of operations drawn; a smaller message makes fewer iterations of the loop."""
-
 
 def record(
     program: Program, topology: Topology, message_bytes: int, model: RuntimeModel
@@ -280,7 +292,7 @@ def record(
     size = message_bytes
     while True:
         try:
-            run = record_program(program, topology, size, model, most_operations=MOST_OPERATIONS)
+            run = record_program(program, topology, size, model, most_operations=LIMITS.operations)
             break
         except UserError:
             if size == 1 or model.cut(program, size).iterations == 1:
@@ -307,7 +319,7 @@ def program_lanes(
     of: int,
     links: bool,
     model: RuntimeModel,
-    most: int = MOST_BARS,
+    most: int = LIMITS.bars,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return charts of thread blocks (and of links), and their table of items, which is number
     ``of``."""
@@ -412,13 +424,6 @@ def spent_facts(run: ProgramSimulation) -> list[dict[str, Any]]:
 SIZES = tuple(1 << k for k in range(10, 31, 2))
 """Message sizes of the charts, in bytes: 1 KiB to 1 GiB."""
 
-MOST_SERVED = 40_000
-"""Largest transfers times segments that are simulated at every size."""
-
-MOST_TIMED = 60_000
-MOST_MOVES = 3_000
-MOST_BASELINES = 3
-
 
 def bound_curve(bound: Bounds) -> Series:
     """Return the curve of the lower bound."""
@@ -427,7 +432,7 @@ def bound_curve(bound: Bounds) -> Series:
 
 def schedule_curve(schedule: Schedule, name: str, style: str = "") -> Series | None:
     """Return the curve of a schedule by simulation; None where that takes too long."""
-    if len(schedule) * schedule.segments > MOST_SERVED:
+    if len(schedule) * schedule.segments > LIMITS.timed_slices:
         return None
     return Series(name, [(n, simulate(schedule, n).time_us) for n in SIZES], style)
 
@@ -440,7 +445,7 @@ def program_curve(
     style: str = "",
 ) -> Series | None:
     """Return the curve of a program by simulation; None where it is too large, or does not run."""
-    if program.instructions > MOST_TIMED // 4:
+    if program.instructions > LIMITS.timed_operations // 4:
         return None
     try:
         return Series(
@@ -449,7 +454,7 @@ def program_curve(
                 (
                     n,
                     simulate_program(
-                        program, topology, n, model, most_operations=MOST_TIMED
+                        program, topology, n, model, most_operations=LIMITS.timed_operations
                     ).time_us,
                 )
                 for n in SIZES
@@ -470,7 +475,9 @@ def baselines(topology: Topology, collective: Collective) -> list[Series]:
     root = collective.roots[0] if collective.roots else 0
     try:
         small = [
-            one for one in site.defined(collective.kind) if wanted * site.parts(one) <= MOST_MOVES
+            one
+            for one in site.defined(collective.kind)
+            if wanted * site.parts(one) <= LIMITS.baseline_moves
         ]
     except UserError:
         return []
@@ -490,9 +497,9 @@ def _baseline(site: Site, one: ClassicAlgorithm, root: int, size: int) -> Schedu
     """Return the schedule of an algorithm; None where it is too large."""
     if isinstance(one, InNetwork):
         made = one.schedule(site.switches, root=root)
-        return made if made.moves <= MOST_MOVES else None
+        return made if made.moves <= LIMITS.baseline_moves else None
     algorithm = site.algorithm(one.name, one.kind, root=root)
-    if len(algorithm.moves) > MOST_MOVES:
+    if len(algorithm.moves) > LIMITS.baseline_moves:
         return None
     return to_schedule(algorithm, site.topology, size, site.routes)
 
@@ -515,4 +522,4 @@ def _quickest(curves: Sequence[Series]) -> list[Series]:
         best = min(range(len(at)), key=lambda i: at[i][1])
         wins[curves[best].name] += 1
     order = sorted(curves, key=lambda one: (one.name != "ring", -wins[one.name]))
-    return [one for one in order if wins[one.name] or one.name == "ring"][:MOST_BASELINES]
+    return [one for one in order if wins[one.name] or one.name == "ring"][: LIMITS.baselines]

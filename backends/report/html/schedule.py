@@ -15,13 +15,11 @@ from weft.synth.fabric.fabric import fabric_of
 from weft.synth.time.moves import movements_of
 from weft.synth.time.timeline import timeline
 
-from .code import FEW_NAMED, MOST_NAMED, chunk_names
-from .lanes import MOST_BARS, TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
+from ..sizes import LIMITS
+from .code import chunk_names
+from .lanes import TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
 from .page import byte_words
 from .sheet import table_section
-
-MOST_SLICES = 60_000
-"""Largest transfers times segments that are drawn slice by slice; beyond, a bar per transfer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Look:
 
 
 def schedule_view(
-    look: Look, title: str, most: int = MOST_BARS, *, full: bool = True
+    look: Look, title: str, most: int = LIMITS.bars, *, full: bool = True
 ) -> dict[str, Any]:
     """Return the facts of one view: chart, chunks, loads and bottleneck, at the size of the
     look."""
@@ -72,7 +70,9 @@ def schedule_view(
         "share": [round(x, 4) for x in share.tolist()],
         "lanes": [{**chart, "of": 0}],
         "items": [table],
-        "chunks": chunk_names(s.collective, MOST_NAMED if full else FEW_NAMED),
+        "chunks": chunk_names(
+            s.collective, LIMITS.named_chunks if full else LIMITS.few_named_chunks
+        ),
         "pieces": [1],
         "chain": [int(number[x.transfer]) for x in found.chain if number[x.transfer] < kept],
         "loads": load_facts(loads_of(look), look.time_us, found.bound_us, found.certificate),
@@ -102,7 +102,7 @@ def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
     """Return the bars of each movement's slices; with very many slices, one bar for each
     movement."""
     s, m = look.schedule, movements_of(look.schedule)
-    if s.moves * s.segments <= MOST_SLICES:
+    if s.moves * s.segments <= LIMITS.slices:
         run = timeline(s, look.message_bytes)
         passage = np.repeat(np.arange(len(run)), np.diff(run.held_start))
         start, move = run.start_us[passage], run.move[passage]
@@ -191,9 +191,6 @@ def _facts(look: Look) -> dict[str, Any]:
     }
 
 
-SHOWN = 40
-
-
 def compare_section(
     one: Sequence[tuple[str, object]], other: Sequence[tuple[str, object]], first: str, second: str
 ) -> dict[str, Any]:
@@ -221,11 +218,11 @@ def difference_section(one: Look, other: Look) -> dict[str, Any]:
             byte_words(b.moved[i]),
             f"{'+' if change[i] > 0 else '−'}{byte_words(abs(change[i]))}",
         ]
-        for i in order[:SHOWN]
+        for i in order[: LIMITS.loads]
     ]
     same = len(a.moved) - len(order)
     after = f"{same} of {len(a.moved)} links and resources carry the same in both."
-    if len(order) > SHOWN:
-        after = f"{len(order) - SHOWN} more differ by less. " + after
+    if len(order) > LIMITS.loads:
+        after = f"{len(order) - LIMITS.loads} more differ by less. " + after
     head = ("link or resource", "A", "B", "B − A")
     return table_section("links", "Bytes per link", head, rows, after, numbers=True)

@@ -23,9 +23,9 @@ from weft.synth.time.runtime_model import RuntimeModel
 
 from ...compile.compile import CompileOptions, lower_schedule
 from ..model_numbers import schedule_remark
+from ..sizes import LIMITS
 from .chart import ChartAxis, Series, chart
 from .code import listing
-from .lanes import MOST_BARS
 from .machine import machine_map
 from .page import byte_words, figure, microseconds, share
 from .program_page import (
@@ -54,11 +54,6 @@ from .sheet import (
     views_section,
 )
 
-DEFAULT_SIZE = 1 << 20
-
-MOST_COMPILED = 6_000
-"""Largest number of transfers of a schedule that is compiled to show its thread blocks."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -82,7 +77,7 @@ class Shown:
     ) -> Shown:
         """Return a schedule to be shown at the requested size, or the one it was made for."""
         bound = bound or bounds(schedule.topology, schedule.collective)
-        return Shown(name, schedule, size or schedule.bytes or DEFAULT_SIZE, bound, choice)
+        return Shown(name, schedule, size or schedule.bytes or LIMITS.message_bytes, bound, choice)
 
     @property
     def model(self) -> RuntimeModel:
@@ -101,7 +96,7 @@ class Shown:
         return Look(self.schedule, self.size, what_binds(self.schedule, self.size, self.bound))
 
 
-def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MOST_BARS) -> Facts:
+def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = LIMITS.bars) -> Facts:
     """Return the page of a schedule, with about ``most`` bars at most."""
     s, look = shown.schedule, shown.look
     program = compiled(s)
@@ -210,7 +205,7 @@ def _assumed(shown: Shown, *programs: Program | None) -> Facts | None:
 
 def compiled(schedule: Schedule, options: CompileOptions | None = None) -> Program | None:
     """Return the program of a schedule; None where that is large or impossible."""
-    if len(schedule) * schedule.segments > MOST_COMPILED:
+    if len(schedule) * schedule.segments > LIMITS.compiled_transfers:
         return None
     try:
         return lower_schedule(schedule, options)
@@ -222,7 +217,7 @@ def view_of(
     shown: Shown,
     look: Look,
     program: Program | None = None,
-    most: int = MOST_BARS,
+    most: int = LIMITS.bars,
     *,
     full: bool = True,
 ) -> dict[str, Any]:
@@ -275,7 +270,7 @@ def map_of(schedule: Schedule, view: Facts) -> Facts:
 
 
 def frontier_page(
-    title: str, several: Sequence[Shown], convergence: Facts | None = None, most: int = MOST_BARS
+    title: str, several: Sequence[Shown], convergence: Facts | None = None, most: int = LIMITS.bars
 ) -> Facts:
     """Return the page of a folder of schedules: the best sizes of each, and a view of each."""
     first = several[0].schedule
@@ -388,7 +383,7 @@ def _frontier(several: Sequence[Shown]) -> Facts:
     )
 
 
-def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
+def pair_page(one: Shown, other: Shown, most: int = LIMITS.bars) -> Facts:
     """Return the page of two schedules side by side."""
     looks = [one.look, other.look]
     programs = [compiled(x.schedule) for x in (one, other)]

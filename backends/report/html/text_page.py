@@ -16,14 +16,11 @@ from weft.synth.ordering.plan import graph_of
 
 from ..plan_chart import exposed, plan_chart
 from ..plan_text import certificate_text, class_times, is_best, plan_text
+from ..sizes import LIMITS
 from ..svg import drawing
-from .code import MOST_CHARACTERS
 from .machine import machine_map
 from .page import figure, microseconds
 from .sheet import Facts, head, listing_section, sheet, table_section, tile
-
-MOST_KINDS = 12
-"""Largest number of kinds of links that are listed."""
 
 
 def topology_page(topology: Topology, text: str, name: str) -> Facts:
@@ -41,7 +38,7 @@ def topology_page(topology: Topology, text: str, name: str) -> Facts:
         "topology",
         topology.name,
         [
-            head([("file", name), *links[:MOST_KINDS]], machine_tiles(topology)),
+            head([("file", name), *links[: LIMITS.link_kinds]], machine_tiles(topology)),
             machine,
             bounds_section(topology),
             listing_section(_parts(text), "In full"),
@@ -61,7 +58,7 @@ def text_page(kind: str, title: str, text: str, name: str) -> Facts:
 
 def _parts(text: str) -> Facts:
     """Return a text, or its beginning with a note on the rest."""
-    shown = text[:MOST_CHARACTERS]
+    shown = text[: LIMITS.characters]
     notes = []
     if len(shown) < len(text):
         notes.append(
@@ -69,9 +66,6 @@ def _parts(text: str) -> Facts:
         )
     return {"parts": [{"title": "text", "text": shown}], "notes": notes}
 
-
-MOST_RANKS = 1024
-"""Largest number of GPUs whose bounds a page computes."""
 
 COLLECTIVES = ("allgather", "reduce_scatter", "allreduce", "alltoall", "broadcast")
 
@@ -108,7 +102,7 @@ def halves_GBps(topology: Topology) -> float | None:
     from scipy.sparse.csgraph import maximum_flow
 
     n, half = len(topology.nodes), topology.ranks // 2
-    if topology.ranks % 2 or topology.ranks > MOST_RANKS:
+    if topology.ranks % 2 or topology.ranks > LIMITS.bound_ranks:
         return None
     width: Counter[tuple[int, int]] = Counter()
     for link in topology.links:
@@ -123,7 +117,7 @@ def halves_GBps(topology: Topology) -> float | None:
 
 def bounds_section(topology: Topology) -> Facts | None:
     """Return the lower bounds of the usual collectives; None where they cannot be computed."""
-    if not 2 <= topology.ranks <= MOST_RANKS:
+    if not 2 <= topology.ranks <= LIMITS.bound_ranks:
         return None
     rows: list[list[Any]] = []
     for kind in COLLECTIVES:

@@ -315,7 +315,6 @@ class _SketchTranslation:
 
 
 def _is_clean(rules: list[str], topology: Topology) -> bool:
-    """Return True if a sketch of these rules elaborates without lint warnings."""
     try:
         return not lint(parse("\n".join(["sketch trial", *rules]) + "\n"), topology)
     except UserError:

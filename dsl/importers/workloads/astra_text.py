@@ -219,7 +219,6 @@ class _TrainingPass:
         return tuple(over) if any(sizes[x] > 1 for x in over) else ()
 
     def run(self) -> None:
-        """Add the operations of the pass."""
         if self.kind == "MICRO":
             for layer in self.layers:
                 self._send(layer, WEIGHTS, ())

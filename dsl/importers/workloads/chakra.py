@@ -105,7 +105,6 @@ class _TraceReader:
     counts: dict[str, int] = field(default_factory=dict)
 
     def nodes(self, rank: int, nodes: Iterable[TraceNode], where: str) -> list[RankNode]:
-        """Return the nodes of a rank."""
         listed = list(nodes)
         known = {node.id for node in listed}
         if len(known) < len(listed):

@@ -7,8 +7,6 @@ A demand is that of one shard, or of one pair of ranks. A component is ``[host, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from ...base.errors import BadFile, placed
@@ -109,7 +107,13 @@ def _operation(
 
     if kind in UNIFORM:
         members = several("participants")
-        made = _uniform(name, UNIFORM[kind], members, demand, group, where)
+        size = int(demand * len(members))  # the demand is of a shard or a pair
+        made = placed(
+            lambda: WorkloadOperation(
+                name, UNIFORM[kind], group=members, bytes=size, of_class=group
+            ),
+            where,
+        )
     elif kind == "point_to_point":
         pair = (rank("source"), rank("sink"))
         made = placed(
@@ -141,19 +145,3 @@ def _operation(
         raise BadFile(f"unknown type {kind!r}", where=where, hint=f"known: {known}")
     fields.finish(ignore=())
     return made
-
-
-def _uniform(
-    name: str,
-    kind: str,
-    members: Sequence[int],
-    demand: Fraction,
-    group: str,
-    where: str,
-) -> WorkloadOperation:
-    """Return a collective; M is the demand of a shard or a pair times the ranks."""
-    size = int(demand * len(members))
-    return placed(
-        lambda: WorkloadOperation(name, kind, group=tuple(members), bytes=size, of_class=group),
-        where,
-    )

@@ -185,7 +185,6 @@ class _ParallelSettings(Frozen):
         return tuple((axis, sizes[axis]) for axis in self.order.split("-"))
 
     def notes(self) -> Iterator[str]:
-        """Yield the assumptions on the model."""
         m = self.model
         if not m["parameters"]:
             assumed = (

@@ -106,22 +106,17 @@ def strided(start: object, stride: object, size: object) -> tuple[int, ...]:
 
 
 class TorchCall(Frozen):
-    """One call of a collective or message on a rank.
-
-    Attributes:
-        kind: of a collective, or ``send`` or ``recv``.
-        sent, received: bytes of its tensors; 0 also where the trace omits it.
-        row: of an exchange, bytes to each rank of the group; empty where it is not known.
-        peer: the other rank of a message; the root of a rooted collective. -1: not known.
-    """
+    """One call of a collective or message on a rank."""
 
     name: str
-    kind: str
+    kind: str  # of a collective, or send or recv
     group: tuple[int, ...]
+    # sent, received: bytes of its tensors; 0 also where the trace omits it
     sent: int
     received: int
+    # Of an exchange, bytes to each rank of the group; empty where it is not known
     row: tuple[int, ...] = ()
-    peer: int = -1
+    peer: int = -1  # the other rank of a message; the root of a rooted collective. -1: not known.
     label: str = ""
     channel: tuple[object, ...] = ()
 
@@ -290,7 +285,6 @@ def _calls(
 
 
 def _id(row: Mapping[str, Any]) -> int:
-    """Return the number of a node, which counts in the order of calls."""
     number = row.get("id")
     return number if isinstance(number, int) else 0
 

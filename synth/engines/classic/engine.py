@@ -213,7 +213,6 @@ class Classic:
         return [*casts, *mixed]
 
     def _size(self, problem: Problem) -> int:
-        """Return the bytes of the message that algorithms are judged at."""
         if problem.objective is Objective.LATENCY:
             return problem.bytes or 1
         return problem.bytes or self.effort.bandwidth_bytes

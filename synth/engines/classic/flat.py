@@ -147,11 +147,6 @@ def _from_3(n: int) -> str:
     return "" if n >= 3 else "it needs at least three ranks: two have one cable"
 
 
-def _halves_if_even(n: int) -> int:
-    """The block that meets itself is cut in two."""
-    return 2 if n % 2 == 0 else 1
-
-
 # --- direct messages ------------------------------------------------------------------------------
 
 
@@ -298,10 +293,6 @@ _AR, _AG, _RS = Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER
 _BC, _RE = Kind.BROADCAST, Kind.REDUCE
 
 
-def _hypercube(ranks: int) -> str:
-    return f"hypercube:{ranks.bit_length() - 1}"
-
-
 def _halves(
     name: str,
     scatter: Phase,
@@ -376,7 +367,7 @@ FLAT: tuple[Flat, ...] = (
         _RING,
         TWO_WAY,
         _from_3,
-        _halves_if_even,
+        lambda n: 2 if n % 2 == 0 else 1,  # the block that meets itself is cut in two
     ),
     *_pipeline(
         "biring",
@@ -415,7 +406,7 @@ FLAT: tuple[Flat, ...] = (
         _AG,
         doubling.allgather,
         doubling.allgather_cost,
-        _hypercube,
+        lambda n: f"hypercube:{n.bit_length() - 1}",
         MPICH,
         doubling.power_of_two,
     ),

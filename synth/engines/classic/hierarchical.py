@@ -79,27 +79,19 @@ class MachineStructure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hierarchical:
-    """One hierarchical algorithm for one collective.
+    """One hierarchical algorithm for one collective."""
 
-    Attributes:
-        name, kind: ``blueconnect`` for ``allreduce``.
-        structure: the machine structure that ``write`` needs.
-        write: ``write(p, structure)``.
-        cost: of a shape (innermost first) and the number of chunks of a pipeline: one entry per
-            level.
-        source: who published it.
-        parts: into how many pieces the unit of the collective is cut, at least.
-        pipelined: whether more pieces make a pipeline.
-    """
-
+    # name, kind: such as blueconnect for allreduce
     name: str
     kind: Kind
-    structure: MachineStructure
-    write: Callable[..., None]
+    structure: MachineStructure  # the machine structure that write takes
+    write: Callable[..., None]  # write(p, structure)
+    # Of a shape (innermost first) and the number of chunks of a pipeline: one entry per level
     cost: Callable[..., Costs]
-    source: str
+    source: str  # its publication
+    # Into how many pieces the unit of the collective is cut, at least
     parts: Callable[[Shape], int] = lambda shape: 1
-    pipelined: bool = False
+    pipelined: bool = False  # more pieces make a pipeline
 
     def defined(self, shape: Shape) -> str:
         """'' where it works on such a hierarchy, else why not."""

@@ -63,14 +63,11 @@ class SlotPool:
     A host has at most as many packets on their way as the switch has slots: it sends the next one
     into a slot when the sum of the last one in it has come back, a round trip later. So it sends
     slots · packet ÷ round-trip time at most, whatever its port carries (SwitchML, NSDI 2021).
-
-    Attributes:
-        slots: of each switch. packet: bytes of one.
-        rtt: µs from a packet to its sum; 0: the α of the way to the root of the tree and back.
     """
 
-    slots: int = 512
-    packet: int = 1024
+    slots: int = 512  # of each switch
+    packet: int = 1024  # bytes of a slot
+    # µs from a packet to its sum; 0: the α of the way to the root of the tree and back
     rtt: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
@@ -335,10 +332,6 @@ def _one_way(ranks: int) -> HockneyCost:
     return HockneyCost(1, Fraction(1))
 
 
-def _tree_steps(m: int) -> int:
-    return 2 * max(tree.height for tree in pair(m))
-
-
 def _tree_volume(m: int) -> Fraction:
     """A rank has as much to send, and to receive, as its edges in all trees: at most 2 M/g."""
     trees = pair(m)
@@ -371,27 +364,18 @@ _BC, _RE = Kind.BROADCAST, Kind.REDUCE
 
 @dataclass(frozen=True, slots=True)
 class InNetwork:
-    """One algorithm for one collective whose sums and copies are made in switches.
+    """One algorithm for one collective whose sums and copies are made in switches."""
 
-    Attributes:
-        name, kind: ``nvls`` for ``allreduce``.
-        shares: of a site, the kind and the root: trees of each chunk.
-        cost: of a shape, innermost first: one entry per level.
-        source: who published it.
-        needs: requirement of the machine, in two words.
-        levels: 1, or 2 where boxes and rails differ.
-        pipelined: no pieces; slices make the pipeline.
-        pooled: switches have a pool of slots. Only by name: without it nothing is slower.
-    """
-
+    # name, kind: such as nvls for allreduce
     name: str
     kind: Kind
-    shares: Writer
-    cost: Callable[[Shape], Costs]
-    source: str
-    needs: str = ONE_SWITCH
-    levels: int = 1
-    pipelined: bool = False
+    shares: Writer  # of a site, the kind and the root: trees of each chunk
+    cost: Callable[[Shape], Costs]  # of a shape, innermost first: one entry per level
+    source: str  # its publication
+    needs: str = ONE_SWITCH  # requirement of the machine, in two words
+    levels: int = 1  # 1, or 2 where boxes and rails differ
+    pipelined: bool = False  # no pieces; slices make the pipeline
+    # Switches have a pool of slots. Only by name: without it nothing is slower.
     pooled: bool = False
 
     def schedule(self, site: CastSite, pieces: int = 1, root: int = 0) -> Schedule:
@@ -460,7 +444,7 @@ IN_NETWORK = (
         "nvls_tree",
         _AR,
         _nvls_tree,
-        _boxed(_two_shot, _tree_steps, _tree_volume),
+        _boxed(_two_shot, lambda m: 2 * max(tree.height for tree in pair(m)), _tree_volume),
         NVLS_TREE,
         BOXES,
         2,

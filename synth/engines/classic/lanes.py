@@ -376,29 +376,20 @@ class LaneStructure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Laned:
-    """One algorithm in lanes for one collective.
+    """One algorithm in lanes for one collective."""
 
-    Attributes:
-        name, kind: ``rings`` for ``allreduce``.
-        structure: input of ``write``: rings, or a grid of local ranks and hosts.
-        write: ``write(p, structure)``.
-        lanes: into how many lanes the structure divides the message.
-        cost: of a number of ranks, of lanes that share nothing, and of chunks of a pipeline; a tree
-            is that of the ranks in two hosts.
-        source: who published it.
-        each_rank: whether a lane has a piece of the unit for each rank.
-        pipelined: whether more pieces make a pipeline.
-    """
-
+    # name, kind: such as rings for allreduce
     name: str
     kind: Kind
-    structure: LaneStructure
-    write: Callable[..., None]
-    lanes: Callable[[Any], int]
+    structure: LaneStructure  # input of write: rings, or a grid of local ranks and hosts
+    write: Callable[..., None]  # write(p, structure)
+    lanes: Callable[[Any], int]  # into how many lanes the structure divides the message
+    # Of a number of ranks, of lanes that share nothing, and of chunks of a pipeline; a tree is that
+    # of the ranks in two hosts
     cost: Callable[..., HockneyCost]
-    source: str
-    each_rank: bool = False
-    pipelined: bool = False
+    source: str  # its publication
+    each_rank: bool = False  # a lane has a piece of the unit for each rank
+    pipelined: bool = False  # more pieces make a pipeline
 
     def parts(self, ranks: int, structure: Any) -> int:
         """Into how many chunks each unit of the collective is cut, at least."""

@@ -12,20 +12,14 @@ from weft.dsl.nouns.collective import Kind
 
 @dataclass(frozen=True, slots=True)
 class HockneyCost:
-    """Hockney's cost of an algorithm: ``steps`` · α + ``volume`` · M / B.
+    """Hockney's cost of an algorithm: ``steps`` · α + ``volume`` · M / B."""
 
-    Attributes:
-        steps: messages that follow one another.
-        volume: load of the busiest port or link, as a share of the message M.
-        chained: True if every step needs the chunks of the one before it. Where not (pairwise
-            alltoall, the pieces of a pipeline, some steps on a number other than a power of two), a
-            blocking library still pays α for each step; where α delays messages without holding
-            their ports, rounds overlap, and the formula is exact only where α is small beside the
-            time of one message.
-    """
-
-    steps: int
-    volume: Fraction
+    steps: int  # messages that follow one another
+    volume: Fraction  # load of the busiest port or link, as a share of the message M
+    # True if every step needs the chunks of the one before it. Where not (pairwise alltoall, the
+    # pieces of a pipeline, some steps on a number other than a power of two), a blocking library
+    # still pays α for each step; where α delays messages without holding their ports, rounds
+    # overlap, and the formula is exact only where α is small beside the time of one message.
     chained: bool = True
 
     def times(self, phases: int) -> HockneyCost:
@@ -74,27 +68,20 @@ def per_rank(ranks: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """One algorithm for one collective.
+    """One algorithm for one collective."""
 
-    Attributes:
-        name, kind: ``ring`` for ``allreduce``.
-        write: ``write(p, order)`` writes it on a :class:`.Builder`; ``order``
-            are the ranks along the ring, or by their number in the tree. Rooted: the root first.
-            Further parameters are its options.
-        cost: of a number of ranks and of chunks that are pipelined (and of the options).
-        topology: the catalogue's name of the machine it is made for, at a number of ranks.
-        source: who published it.
-        defined: of a number of ranks, '' where it works on it, else why not.
-        parts: into how many pieces the unit of the collective is cut, at least.
-        pipelined: whether more pieces make a pipeline.
-    """
-
+    # name, kind: such as ring for allreduce
     name: str
     kind: Kind
+    # write(p, order) writes it on a Builder; order are the ranks along the ring, or by their number
+    # in the tree. Rooted: the root first. Further parameters are its options.
     write: Callable[..., None]
-    cost: Cost
+    cost: Cost  # of a number of ranks and of chunks that are pipelined (and of the options)
+    # The catalogue's name of the machine it is made for, at a number of ranks
     topology: Callable[[int], str]
-    source: str
+    source: str  # its publication
+    # Of a number of ranks, '' where it works on it, else why not
     defined: Callable[[int], str] = any_number
+    # Into how many pieces the unit of the collective is cut, at least
     parts: Callable[[int], int] = uncut
-    pipelined: bool = False
+    pipelined: bool = False  # more pieces make a pipeline

@@ -78,17 +78,12 @@ def in_lane(lane: int, ranks: int) -> Hints:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Records the messages of the phases of one algorithm.
+    """Records the messages of the phases of one algorithm."""
 
-    Attributes:
-        p: the builder that records the moves.
-        hints: channel and thread blocks of each message.
-        place: position of each chunk in the scratch of every rank, if chunks are moved from
-            scratch to scratch instead of by number: chunks of one message are then contiguous.
-    """
-
-    p: Builder
-    hints: Hints = apart_if_several
+    p: Builder  # the builder that records the moves
+    hints: Hints = apart_if_several  # channel and thread blocks of each message
+    # Position of each chunk in the scratch of every rank, if chunks are moved from scratch to
+    # scratch instead of by number: chunks of one message are then contiguous
     place: Mapping[int, int] | None = None
 
     def reference_to(self, rank: int, chunks: Sequence[int]) -> Chunk:

@@ -37,23 +37,15 @@ has something to add, as a switch with its issuer in the group demands."""
 
 @dataclass(frozen=True, slots=True)
 class CastOffer:
-    """A multicast that may be issued, with its links.
+    """A multicast that may be issued, with its links."""
 
-    Attributes:
-        issuer: the rank that sends.
-        trunk: links that are used whichever ranks get the copy.
-        branches: of each rank that may get it, the rank and the links of its own.
-        back: links of the issuer's own copy; none where it needs none.
-        least: ranks that must get it, without the issuer.
-        whole: all get it, or none.
-    """
-
-    issuer: int
-    trunk: tuple[int, ...]
+    issuer: int  # the rank that sends
+    trunk: tuple[int, ...]  # links that are used whichever ranks get the copy
+    # Of each rank that may get it, the rank and the links of its own
     branches: tuple[tuple[int, tuple[int, ...]], ...]
-    back: tuple[int, ...] = ()
-    least: int = 2
-    whole: bool = False
+    back: tuple[int, ...] = ()  # links of the issuer's own copy; none where it needs none
+    least: int = 2  # ranks that must get it, without the issuer
+    whole: bool = False  # all get it, or none
 
     @property
     def always(self) -> tuple[int, ...]:
@@ -151,20 +143,14 @@ def _key(
 
 @dataclass(frozen=True)
 class CastSpace:
-    """The offers for the items of a search, as arrays.
+    """The offers for the items of a search, as arrays."""
 
-    Attributes:
-        offers: all of them.
-        branches: of each offer that is not whole, the ranks that may get a copy: (offer, rank).
-        always: copies on each resource whichever ranks get them, shape (resources, offers).
-        own: copies on it for a branch, shape (resources, branches).
-        issued, reached: classes under symmetries, of (item, offer) and of (item, branch).
-    """
-
-    offers: tuple[CastOffer, ...]
+    offers: tuple[CastOffer, ...]  # all of them
+    # Of each offer that is not whole, the ranks that may get a copy: (offer, rank)
     branches: tuple[tuple[int, int], ...]
-    always: Ints
-    own: Ints
+    always: Ints  # copies on each resource whichever ranks get them, shape (resources, offers)
+    own: Ints  # copies on it for a branch, shape (resources, branches)
+    # issued, reached: classes under symmetries, of (item, offer) and of (item, branch)
     issued: Ints
     reached: Ints
 

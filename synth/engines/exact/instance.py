@@ -77,36 +77,29 @@ class PathLimit:
 
 @dataclass(frozen=True)
 class Space:
-    """All that does not depend on chunks, steps and rounds.
-
-    Attributes:
-        chunk_of: plain chunk index of every *item*; items are the plain chunks of all demands.
-        sources, targets: ranks per item.
-        allowed: shape (items, hops).
-        capacity, loads: units per round of every resource, and which of them each hop loads (with
-            multiplicity one), shape (resources,) and (resources, hops); a chunk takes
-            ``per_chunk`` units.
-        item_orbit, pair_class: orbits of items, and of (item, hop) pairs (flat).
-        casts: multicasts that may be used, and their loads on the same resources.
-        given: chunks per unit of the collective as given; items are those chunks.
-        tail, head: per item, steps before a rank can send it, and steps needed after receiving.
-    """
+    """All that does not depend on chunks, steps and rounds."""
 
     topology: Topology
     hops: Hops
+    # Plain chunk index of every *item*; items are the plain chunks of all demands
     chunk_of: tuple[int, ...]
+    # sources, targets: ranks per item
     sources: tuple[tuple[int, ...], ...]
     targets: tuple[tuple[int, ...], ...]
-    allowed: Bools
+    allowed: Bools  # shape (items, hops)
+    # capacity, loads: units per round of every resource, and which of them each hop loads (with
+    # multiplicity one), shape (resources,) and (resources, hops); a chunk takes per_chunk units
     capacity: Ints
     loads: Ints
+    # item_orbit, pair_class: orbits of items, and of (item, hop) pairs (flat)
     item_orbit: Ints
     pair_class: Ints
+    # tail, head: per item, steps before a rank can send it, and steps needed after receiving
     tail: Ints
     head: Ints
-    casts: CastSpace
+    casts: CastSpace  # multicasts that may be used, and their loads on the same resources
     per_chunk: int = 1
-    given: int = 1
+    given: int = 1  # chunks per unit of the collective as given; items are those chunks
     pinned: tuple[Pinned, ...] = ()
     peers: tuple[PeerLimit, ...] = ()
     limits: tuple[PathLimit, ...] = ()

@@ -63,21 +63,16 @@ class TurnOffer:
 
 @dataclass(frozen=True, kw_only=True)
 class SumSpace(Space):
-    """The space of one collective sum; hops, resources and ``casts`` are those of its way down.
+    """The space of one collective sum; hops, resources and ``casts`` are those of its way down."""
 
-    Attributes:
-        up: sums, as multicasts on the reversed machine.
-        turns, turning: casts that are turned round, and copies on each resource by each of them.
-        orbits: the symmetries that are demanded; resources are one for each orbit, and their loads
-            count all images.
-        roots: the ranks at which a piece may be summed, one of each orbit.
-    """
-
-    up: CastSpace
+    up: CastSpace  # sums, as multicasts on the reversed machine
+    # turns, turning: casts that are turned round, and copies on each resource by each of them
     turns: tuple[TurnOffer, ...]
     turning: Ints
+    # The symmetries that are demanded; resources are one for each orbit, and their loads count all
+    # images
     orbits: Orbits
-    roots: tuple[int, ...]
+    roots: tuple[int, ...]  # the ranks at which a piece may be summed, one of each orbit
 
     @property
     def order(self) -> int:

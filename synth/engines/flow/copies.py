@@ -187,21 +187,13 @@ Key = tuple[int, int, int]  # job, hop, epoch
 
 @dataclass(frozen=True, eq=False)
 class Epochs:
-    """A field in epochs; times in ticks.
+    """A field in epochs; times in ticks."""
 
-    Attributes:
-        field: the demands to move.
-        tau: ticks of an epoch.
-        limit: ticks of a known schedule; later ones are of no interest.
-        first: the least epoch in which each job can be at each rank, shape (jobs, ranks).
-        starts: (job, hop, epoch) that may be part of a quicker schedule.
-    """
-
-    field: SearchInstance
-    tau: int
-    limit: int
-    first: Ints
-    starts: tuple[Key, ...]
+    field: SearchInstance  # the demands to move
+    tau: int  # ticks of an epoch
+    limit: int  # ticks of a known schedule; later ones are of no interest
+    first: Ints  # the least epoch in which each job can be at each rank, shape (jobs, ranks)
+    starts: tuple[Key, ...]  # (job, hop, epoch) that may be part of a quicker schedule
 
     @staticmethod
     def of(

@@ -26,7 +26,7 @@ def take_in(
 
     ``queue[link]``: (arrival, chunk) of what is on a link, oldest at ``head``; arrival 0: nothing.
     """
-    depth = queue.shape[1]
+    depth = queue.shape[1]  # places of the ring of one link
     for k in range(into[0][rank], into[0][rank + 1]):
         link = into[1][k]
         place = head[link]
@@ -60,9 +60,10 @@ def replay_block(
     free, what each rank holds, what it has or will get, queue and head of each link, latest start
     and latest arrival.
     """
+    # by step: when, and how many; then of each transfer its hop and chunk
     ticks, counts, hop, chunk = block
-    free, held, due, queue, head, last = state
-    i, depth, latest = 0, queue.shape[1], last[1]
+    free, held, due, queue, head, last = state  # last: latest start, latest arrival
+    i, depth, latest = 0, queue.shape[1], last[1]  # i: the transfer, over all steps of the block
     for step in range(len(ticks)):
         now = ticks[step]
         if now < last[0]:
@@ -86,7 +87,9 @@ def replay_block(
             if has(due, v, one):
                 return i, TWICE
             due[v, one >> 6] |= np.uint64(1) << np.uint64(one & 63)
-            place = head[link]
+            place = head[
+                link
+            ]  # from the oldest on: the first place that is free, or whose chunk has arrived
             while queue[link, place, 0] > now:
                 place = place + 1 if place + 1 < depth else 0
             if queue[link, place, 0] > 0:  # it has arrived: make room

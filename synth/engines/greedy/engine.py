@@ -255,7 +255,6 @@ class _PlanSearch:
         return bool(times) and times[-1] > self.engine.effort.slower * min(times)
 
     def outcome(self) -> Outcome:
-        """Return the fastest plan over all chunk counts, or those of the frontier."""
         if not self.best:
             return Outcome(Status.NOTHING, statements=tuple(self.said))
         cuts = sorted(self.best)

@@ -12,6 +12,8 @@ import numpy as np
 
 from weft.dsl.base.jit import Array, compiled
 
+from ...base.heaps import pop, push
+
 Number = int | np.int64
 
 FEW = 1 << 60
@@ -73,7 +75,7 @@ def rarest(
     are promised are left to these.
     """
     words = have.shape[1]
-    seen, least, best = 0, FEW, -1
+    seen, least, best = 0, FEW, -1  # least: ranks that have the best chunk so far
     w = start
     for _ in range(words):
         word = have[u, w] & ~promised[v, w]
@@ -82,7 +84,7 @@ def rarest(
                 word &= ~promised[others[k], w]
         while word != 0:
             bit = w * 64 + lowest(word)
-            word &= word - np.uint64(1)
+            word &= word - np.uint64(1)  # without its lowest bit
             seen += 1
             if count[bit] < least:
                 least, best = count[bit], bit
@@ -108,41 +110,6 @@ number."""
 
 
 @compiled
-def push(when: Array, what: Array, clock: Array, time: int, event: int) -> None:
-    """Add an event to the binary heap of (time, event)."""
-    i = clock[SIZE]
-    clock[SIZE] = i + 1
-    while i > 0:
-        up = (i - 1) // 2
-        if when[up] <= time:
-            break
-        when[i], what[i] = when[up], what[up]
-        i = up
-    when[i], what[i] = time, event
-
-
-@compiled
-def pop(when: Array, what: Array, clock: Array) -> Any:
-    """Take the earliest event out of the heap."""
-    event = what[0]
-    size = clock[SIZE] - 1
-    clock[SIZE] = size
-    time, moved, i = when[size], what[size], 0
-    while True:
-        down = 2 * i + 1
-        if down >= size:
-            break
-        if down + 1 < size and when[down + 1] < when[down]:
-            down += 1
-        if when[down] >= time:
-            break
-        when[i], what[i] = when[down], what[down]
-        i = down
-    when[i], what[i] = time, moved
-    return event
-
-
-@compiled
 def gather(
     resource_hops: tuple[Array, Array],
     out_hops: tuple[Array, Array],
@@ -159,20 +126,22 @@ def gather(
     now = when[0]
     clock[NOW] = now
     clock[STAMP] += 1
+    # events below: a resource is free; from it on: a slot of flight arrived
     resources, many = len(resource_hops[0]) - 1, 0
     while clock[SIZE] > 0 and when[0] == now:
-        event = pop(when, what, clock)
+        event = what[0]
+        clock[SIZE] = pop(when, what, clock[SIZE])
         if event < resources:
             table, key = resource_hops, event
         else:
             slot = event - resources
             table, key = out_hops, flight[0, slot]
             put(have, flight[0, slot], flight[1, slot])
-            free[0] += 1
+            free[0] += 1  # free[0]: how many slots are free; free[1:]: these, as a stack
             free[free[0]] = slot
         for k in range(table[0][key], table[0][key + 1]):
             hop = table[1][k]
-            if stamp[hop] != clock[STAMP]:
+            if stamp[hop] != clock[STAMP]:  # a hop is found once a turn
                 stamp[hop] = clock[STAMP]
                 found[many] = hop
                 many += 1
@@ -193,10 +162,10 @@ def begin(
     """Occupy the resources of a hop; schedule the events of their release and of the arrival."""
     now = clock[NOW]
     for k in range(held[0][hop], held[0][hop + 1]):
-        resource, end = held[1][k], now + held[2][k]
+        resource, end = held[1][k], now + held[2][k]  # held: first, resource, ticks
         until[resource] = end
-        push(when, what, clock, end, resource)
-    push(when, what, clock, now + arrives[hop], len(until) + slot)
+        clock[SIZE] = push(when, what, clock[SIZE], end, resource)
+    clock[SIZE] = push(when, what, clock[SIZE], now + arrives[hop], len(until) + slot)
 
 
 @compiled
@@ -236,12 +205,14 @@ def run_events(
     A turn: all events of one time are taken, then the hops that they may have made possible are
     tried, those into the ranks that lack most first. ``out``: hop, bit, start.
     """
+    # missing: chunks each rank lacks; count: ranks that have a chunk, or will
     have, promised, missing, count = bits
-    src, dst = ends
+    src, dst = ends  # ranks, by hop
     filled, words = 0, have.shape[1]
     while clock[LEFT] > 0 and clock[SIZE] > 0 and filled + len(until) <= len(out[0]):
         many = gather(resource_hops, out_hops, have, flight, free, when, what, clock, stamp, found)
         for i in range(many):
+            # those in most need first, ties by chance
             key[i] = -missing[dst[found[i]]] * 65536 + draw(rng, 65536)
         for i in np.argsort(key[:many]):
             hop = found[i]
@@ -259,7 +230,7 @@ def run_events(
             missing[v] -= 1
             slot = free[free[0]]
             free[0] -= 1
-            flight[0, slot], flight[1, slot] = v, bit
+            flight[0, slot], flight[1, slot] = v, bit  # where to, and which chunk, until it arrives
             begin(hop, held, until, arrives, slot, when, what, clock)
             out[0][filled], out[1][filled], out[2][filled] = hop, bit, clock[NOW]
             filled += 1
@@ -291,11 +262,11 @@ def run_steps(
     v. What goes in a step can be sent on ``len(flying)`` steps later; until then it is in
     ``flight[k] = (ranks, bits)``. ``out``: link and bit of each transfer, the number in each step.
     """
-    out_link, out_bit, out_count = out
+    out_link, out_bit, out_count = out  # by transfer, by transfer, by step
     steps, filled, delay = 0, 0, len(flying)
-    room = len(edges[1])
+    room = len(edges[1])  # a step has a transfer a link at most: it must fit before it begins
     while clock[LEFT] > 0 and steps < len(out_count) and filled + room <= len(out_link):
-        slot = clock[STEP] % delay
+        slot = clock[STEP] % delay  # flight of the step that is delay steps back has landed: reused
         went = match_all(
             edges, bits, flight[slot], rng, enough, out_link[filled:], out_bit[filled:]
         )
@@ -325,7 +296,7 @@ def match_all(
     """One step: for every rank a chunk over each link into it, if one can be had; how many."""
     first, source, link = edges
     have, promised, missing, count = bits
-    words, went = have.shape[1], 0
+    words, went = have.shape[1], 0  # went: transfers of this step
     for v in range(len(missing)):
         if missing[v] == 0:
             continue
@@ -367,6 +338,7 @@ def price(hop: int, held: tuple[Array, Array, Array], busy: Array, target: float
     """Return the increase of Σ (load / target)^8 over all resources by a chunk over a hop."""
     total = 0.0
     for k in range(held[0][hop], held[0][hop + 1]):
+        # loads in units of the mean; the eighth power by three squarings
         before = busy[held[1][k]] / target
         after = before + held[2][k] / target
         before *= before
@@ -393,17 +365,17 @@ def nearest(
     ``search``: depth of each rank of the tree, cost of and hop into each rank, and the heap.
     """
     ends, out_hops, held, busy, target, toll, deep = net
-    depth, cost, by, heap, size = search
+    depth, cost, by, keys, ranks = search  # keys, ranks: the heap
     cost[:] = np.inf
     by[:] = NONE
-    size[SIZE] = 0
+    size = 0
     for i in range(many):
         cost[members[i]] = deep * depth[members[i]]
-        push(heap[0], heap[1], size, cost[members[i]], members[i])
-    while size[SIZE] > 0:
-        reached = heap[0][0]
-        u = pop(heap[0], heap[1], size)
-        if reached > cost[u]:
+        size = push(keys, ranks, size, cost[members[i]], members[i])
+    while size > 0:
+        reached, u = keys[0], ranks[0]
+        size = pop(keys, ranks, size)
+        if reached > cost[u]:  # an older entry of the rank
             continue
         if wanted[u]:
             return u
@@ -416,7 +388,7 @@ def nearest(
             if there < cost[v]:
                 cost[v] = there
                 by[v] = hop
-                push(heap[0], heap[1], size, there, v)
+                size = push(keys, ranks, size, there, v)
     return NONE
 
 
@@ -435,7 +407,7 @@ def graft(
         tree[hops] = by[rank]
         hops += 1
         rank = ends[0][by[rank]]
-    tree[begin:hops] = tree[begin:hops][::-1].copy()
+    tree[begin:hops] = tree[begin:hops][::-1].copy()  # found from the rank back
     return hops
 
 
@@ -448,12 +420,12 @@ def grow(net: tuple[Any, ...], holders: Array, wanters: Array, tree: Array) -> i
     """
     ends, out_hops, held, busy, _, toll, _ = net
     nodes = len(out_hops[0]) - 1
-    depth = np.full(nodes, NONE)
+    depth = np.full(nodes, NONE)  # hops from a holder; NONE: not in the tree
     wanted = np.zeros(nodes, np.bool_)
-    members = np.empty(nodes, np.int64)
+    members = np.empty(nodes, np.int64)  # ranks of the tree, as they joined
     cost, by = np.empty(nodes), np.empty(nodes, np.int64)
-    heap = (np.empty(len(toll) + nodes + 1), np.empty(len(toll) + nodes + 1, np.int64))
-    size, many, hops = np.zeros(4, np.int64), len(holders), 0
+    keys, ranks = np.empty(len(toll) + nodes + 1), np.empty(len(toll) + nodes + 1, np.int64)
+    many, hops = len(holders), 0
     for i in range(many):
         members[i], depth[holders[i]] = holders[i], 0
     left = 0
@@ -462,9 +434,10 @@ def grow(net: tuple[Any, ...], holders: Array, wanters: Array, tree: Array) -> i
             wanted[v] = True
             left += 1
     while left > 0:
-        v = nearest(net, (depth, cost, by, heap, size), wanted, members, many)
+        v = nearest(net, (depth, cost, by, keys, ranks), wanted, members, many)
         if v == NONE:
             return -1
+        # hops that are new: from begin on
         begin, hops = hops, graft(ends, by, depth, v, tree, hops)
         if hops < 0:
             return -2
@@ -494,7 +467,7 @@ def grow_all(
     ``net``: ends of hops, hops out of each rank, what each hop holds, load of resources, mean load,
     price of each hop besides, price of a level of a tree.
     """
-    held, busy = net[2], net[3]
+    held, busy = net[2], net[3]  # busy: ticks of load by resource, of all trees
     for c in order:
         for i in range(length[c]):
             load(trees[c, i], held, busy, -1)
@@ -519,7 +492,7 @@ def steps_of(src: Array, dst: Array, chunk: Array, places: Array, chunks: int) -
     """The step of each transfer, given in order of start; ``places`` (rank, chunk) begin at 0."""
     steps = np.empty(len(src), np.int32)
     for i in range(len(src)):
-        step = places[src[i] * chunks + chunk[i]]
+        step = places[src[i] * chunks + chunk[i]]  # the step from which the source has the chunk
         steps[i] = step
         there = dst[i] * chunks + chunk[i]
         places[there] = max(places[there], step + 1)

@@ -35,7 +35,7 @@ def serve_lists(
     for job j. Of those that are ready the least key goes first; keys differ. ``first``: where jobs
     begin in the memory. ``start`` is filled.
     """
-    heap, end = m[EVENTS_AT], 0
+    heap, end = m[EVENTS_AT], 0  # heap: where events begin; end: the last arrival so far
     for job in range(len(waits)):
         if waits[job] == 0:
             add_head(m, first + job * CLIENT_COLUMNS, -1)
@@ -46,12 +46,14 @@ def serve_lists(
                 start[(client - first) // CLIENT_COLUMNS] = m[NOW]
                 arrival = m[NOW] + m[m[client + LEG] + ARRIVES]
                 end = max(end, arrival)
+                # an event below first is a resource, from first on an arrival
                 push(m, arrival, client)
         if m[EVENTS] > 0:
             m[NOW] = m[heap + TIME]
         while m[EVENTS] > 0 and m[heap + TIME] == m[NOW]:
             what = pop(m)
             if what < first:
+                # the resource is free: the first of its queue may look again
                 add_head(m, m[what + QUEUE], what)
                 continue
             job = (what - first) // CLIENT_COLUMNS

@@ -54,22 +54,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """Result of making, and judging, a stream.
+    """Result of making, and judging, a stream."""
 
-    Attributes:
-        transfers: number of transfers.
-        time_us: arrival of the last transfer in µs, by the judge's clock.
-        bound_us: lower bound on any allgather of this message in µs (:func:`ingress_bound_us`).
-        verified: True if the judge accepted the stream; ``problem`` is the reason if not.
-        peak_bytes: peak memory of this process so far, in bytes.
-    """
-
-    transfers: int
-    time_us: float
-    bound_us: float
-    verified: bool
+    transfers: int  # number of transfers
+    time_us: float  # arrival of the last transfer in µs, by the judge's clock
+    bound_us: float  # lower bound on any allgather of this message in µs (ingress_bound_us)
+    verified: bool  # True if the judge accepted the stream; problem is the reason if not
     problem: str
-    peak_bytes: int
+    peak_bytes: int  # peak memory of this process so far, in bytes
 
     @property
     def of_bound(self) -> float:
@@ -218,7 +210,6 @@ class _Files:
         self._open.close()
 
     def add(self, block: TransferBlock) -> None:
-        """Append a block."""
         columns = {
             "ticks": block.ticks,
             "counts": block.counts,

@@ -303,7 +303,6 @@ class _TransferSearch:
 
     @property
     def by_rate(self) -> bool:
-        """True if only the rate counts."""
         return self.problem.objective is Objective.BANDWIDTH
 
     def outcome(self) -> Outcome:

@@ -113,24 +113,20 @@ class PortfolioEffort(Effort):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Problems in whose race an engine takes part.
+    """Problems in whose race an engine takes part."""
 
-    Attributes:
-        engine: its text: engines are loaded when their turn comes.
-        ranks: of machines, by the effort.
-        sketch, at_a_size, custom: with or without a sketch, for the objectives time and bandwidth
-            or the others, for custom collectives or the others; None: for both.
-        copies: only for collectives whose chunks are copied to all ranks, or that reversed.
-        pairs: only for one size, and chunks from one rank to one other: paths for that size may
-            beat those for all sizes.
-    """
-
-    engine: str
+    engine: str  # its text: engines are loaded when their turn comes
+    # Of machines, by the effort
     ranks: Callable[[PortfolioEffort], range] = lambda _: range(sys.maxsize)
+    # sketch, at_a_size, custom: with or without a sketch, for the objectives time and bandwidth or
+    # the others, for custom collectives or the others; None: for both
     sketch: bool | None = False
     at_a_size: bool | None = None
     custom: bool | None = None
+    # Only for collectives whose chunks are copied to all ranks, or that reversed
     copies: bool = False
+    # Only for one size, and chunks from one rank to one other: paths for that size may beat those
+    # for all sizes
     pairs: bool = False
 
     def takes(self, problem: Problem, effort: PortfolioEffort) -> bool:
@@ -286,7 +282,6 @@ class _DeferredEngine:
 
     @classmethod
     def of(cls, engine: Engine) -> _DeferredEngine:
-        """Return the entry of an engine that is there."""
         return cls(engine.name, lambda: engine)
 
     @cached_property

@@ -32,24 +32,16 @@ from .timeline_kernel import SearchHops
 
 @dataclass(frozen=True, eq=False)
 class SearchInstance:
-    """Input of the search, for chunks of one size.
+    """Input of the search, for chunks of one size."""
 
-    Attributes:
-        topology, collective: the machine, and the collective in chunks.
-        machine: every hop, with the resources of the machine (links, then shared ones).
-        hops: the same hops for the search; resources are orbits.
-        resources: number of orbits of resources.
-        jobs: one job per orbit of chunks.
-        chunks: image g of job j is chunk ``chunks[j, g]``; ``moved[g, h]`` the image of hop h.
-    """
-
+    # topology, collective: the machine, and the collective in chunks
     topology: Topology
     collective: Collective
-    machine: HopTable
-    hops: SearchHops
-    resources: int
-    jobs: ChunkJobs
-    chunks: Ints
+    machine: HopTable  # every hop, with the resources of the machine (links, then shared ones)
+    hops: SearchHops  # the same hops for the search; resources are orbits
+    resources: int  # number of orbits of resources
+    jobs: ChunkJobs  # one job per orbit of chunks
+    chunks: Ints  # image g of job j is chunk chunks[j, g]; moved[g, h] the image of hop h
     moved: Ints
 
     @staticmethod

@@ -22,16 +22,14 @@ from weft.dsl.base.jit import compiled
 
 from .timeline_kernel import BusyIntervals, SearchHops, earliest, latest, release, reserve
 
-NEVER = 1 << 61
+NEVER = 1 << 61  # above all ticks, with room to add
 
 
 class Limits(NamedTuple):
-    """Limits on path lengths: ``length`` (measures, hops) of the hops, ``most`` (measures, ranks)
-    of a path from the chunk's start to each rank.
-    """
+    """Limits on path lengths, in several measures at once."""
 
-    length: Ints
-    most: Ints
+    length: Ints  # (measures, hops): of one hop
+    most: Ints  # (measures, ranks): of a path from the chunk's start to each rank
 
 
 BY_ARRIVAL = -1
@@ -39,21 +37,19 @@ BY_ARRIVAL = -1
 
 
 class Travel(NamedTuple):
-    """Limits of a chunk's way: over the hops ``allowed``, with a ``bias`` in ticks on each, within
-    ``limits``; its paths grow ``by`` a measure.
-    """
+    """Rules of a chunk's way, and the preferred way."""
 
-    allowed: Bools
-    bias: Ints
+    allowed: Bools  # (hops,)
+    bias: Ints  # (hops,): ticks that are added to an arrival where arrivals are compared
     limits: Limits
-    by: int
+    by: int  # paths grow by this measure, the shortest first; or BY_ARRIVAL
 
 
 class Come(NamedTuple):
-    """Time at which each rank has a chunk (NEVER: not yet), and its depth, (measures, ranks)."""
+    """Time at which each rank has a chunk, and its depth."""
 
-    ready: Ints
-    depth: Ints
+    ready: Ints  # (ranks,): ticks; NEVER: not yet
+    depth: Ints  # (measures, ranks): length of the path to each; valid where it is ready
 
 
 @compiled
@@ -106,6 +102,7 @@ def flood(
     """
     (ready, depth), bias = come, way.bias
     left, done = 0, 0
+    # (far, biased arrival, turn, hop); a row tells the compiler the types
     heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
     heap.pop()
     for v in range(len(ready)):
@@ -148,8 +145,10 @@ def deliver(
     """As :func:`flood`, to those that want the chunk: the nearest first, by its quickest way."""
     ready, depth = come
     n, done = len(ready), 0
+    # hop by which a rank is reached in this search; -1: it had the chunk
     via = np.empty(n, np.int64)
     while True:
+        # of this search; ready and depth change once a rank is chosen
         at, deep = ready.copy(), depth.copy()
         heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
         heap.pop()
@@ -217,6 +216,7 @@ def gather(
     transfers, the last ones first, ``depth`` the hops from each rank to the root.
     """
     n, done = len(hops.out) - 1, 0
+    # tick by which a rank must hold the sum that comes through it; NEVER: it sends nothing yet
     due = np.full(n, NEVER)
     depth[root] = 0
     heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
@@ -235,6 +235,7 @@ def gather(
             return done
         found = False
         while len(heap) and not found:
+            # key: bias less start, so that the last to leave comes first
             far, key, turn, h = heapq.heappop(heap)
             u, v = hops.src[h], hops.dst[h]
             if due[u] != NEVER:

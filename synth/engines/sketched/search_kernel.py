@@ -32,40 +32,28 @@ from .timeline_kernel import BusyIntervals, SearchHops, Whole, earliest, reserve
 
 
 class ChunkJobs(NamedTuple):
-    """Chunks to be moved, one array row per chunk (job).
+    """Chunks to be moved, one array row per chunk (job). Sums have at most one measure, hops."""
 
-    Attributes:
-        holds, wants: shape (jobs, ranks).
-        root: rank that forms the sum, or -1 for copies.
-        kind: index into the rows of ``allowed`` (kinds, hops).
-        everywhere: True if every rank holds or wants the chunk.
-        length: shape (measures, hops): the length of every hop in each limited measure.
-        most: shape (measures, jobs, ranks): the longest path to each rank. Sums have at most one
-            measure, hops.
-        up: limit on the hops up to the root of a sum, which leaves enough for the way down.
-    """
-
-    holds: Bools
-    wants: Bools
-    root: Ints
-    kind: Ints
-    everywhere: Bools
-    allowed: Bools
-    length: Ints
-    most: Ints
-    up: Ints
+    holds: Bools  # (jobs, ranks): the chunk starts there
+    wants: Bools  # (jobs, ranks): it must get there
+    root: Ints  # rank that forms the sum; -1 for copies
+    kind: Ints  # row of allowed, by job
+    everywhere: Bools  # by job: every rank holds or wants the chunk
+    allowed: Bools  # (kinds, hops)
+    length: Ints  # (measures, hops): the length of every hop in each limited measure
+    most: Ints  # (measures, jobs, ranks): the longest path to each rank
+    up: Ints  # limit on hops up to the root of a sum, which leaves enough for the way down
 
 
 class Placements(NamedTuple):
-    """The transfers of every job: ``hop[j, :length[j]]`` from ``start`` on; its end, and the pivot
-    of a sum; ``sums[j]`` transfers of it come first and are added up."""
+    """The transfers of every job: ``hop[j, :length[j]]``, those of a sum first."""
 
-    length: Ints
-    sums: Ints
-    hop: Ints
-    start: Ints
-    end: Ints
-    pivot: Ints
+    length: Ints  # transfers of a job
+    sums: Ints  # how many of them, the first, are added up; 0 for copies
+    hop: Ints  # (jobs, 2 · ranks)
+    start: Ints  # (jobs, 2 · ranks): ticks
+    end: Ints  # tick at which the last rank that wants the chunk has it
+    pivot: Ints  # tick at which the root of a sum has it; of copies of no meaning
 
 
 class Board(NamedTuple):
@@ -110,7 +98,7 @@ def _sum(board: Board, bias: Ints, j: int, pivot: int, shortest: bool, depth: In
         )
         if made < 0:
             return -1
-        early = 0
+        early = 0  # the least start: below 0 the pivot was too early
         for i in range(made):
             early = min(early, placed.start[j, i])
         if early == 0:
@@ -137,7 +125,7 @@ def place(board: Board, bias: Ints, j: int, pivot: int) -> bool:
 def _placed_by(board: Board, bias: Ints, j: int, pivot: int, by: int) -> bool:
     busy, hops, jobs, placed = board
     n = len(hops.out) - 1
-    ready, depth = np.full(n, NEVER), np.zeros((len(jobs.length), n), np.int64)
+    ready, depth = np.full(n, NEVER), np.zeros((len(jobs.length), n), np.int64)  # of this job alone
     allowed = jobs.allowed[jobs.kind[j]]
     way = Travel(allowed, bias, Limits(jobs.length, jobs.most[:, j]), by)
     placed.length[j] = placed.sums[j] = 0
@@ -222,7 +210,7 @@ def grow_together(board: Board, scale: int, seed: int) -> bool:
     depth = np.zeros((total, len(jobs.length), n), np.int64)
     heap: Any = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
     heap.pop()
-    left = 0
+    left = 0  # pairs of a chunk and a rank that lacks it
     for j in range(total):
         placed.length[j] = placed.sums[j] = placed.end[j] = 0
         for v in range(n):
@@ -283,8 +271,9 @@ def improve(board: Board, turns: int, most_out: int, heat: float, seed: int) -> 
     total = len(placed.length)
     now = cost(placed)
     best, kept = now, 0
-    saved = _copy(placed)
-    old = _copy(placed)
+    saved = _copy(placed)  # the best one seen
+    old = _copy(placed)  # what this turn took out
+    # jobs taken out in a turn
     out = np.zeros(most_out + 1, np.int64)
     for _ in range(turns):
         size = _chosen(placed, out, min(most_out, total))

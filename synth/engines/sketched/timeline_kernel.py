@@ -18,32 +18,30 @@ Whole = int | np.int64
 
 
 class SearchHops(NamedTuple):
-    """The hops of a machine and their resources: ``resource[first[h]:first[h+1]]`` for ``hold``.
+    """The hops of a machine, and the resources that each holds.
 
-    ``arrives``: ticks from its start to its arrival. ``outs[out[v]:out[v+1]]`` are the hops that
-    leave rank v, ``ins[into[v]:into[v+1]]`` those that enter it. ``turn``: (dst - src) mod ranks,
-    by which ties are broken: where all send to the k-th next at once, no two meet at a port.
+    Ties are broken by ``turn``: where all send to the k-th next at once, no two meet at a port.
     """
 
-    src: Ints
-    dst: Ints
-    arrives: Ints
-    first: Ints
-    resource: Ints
-    hold: Ints
-    out: Ints
-    outs: Ints
-    into: Ints
-    ins: Ints
-    turn: Ints
+    src: Ints  # rank, by hop
+    dst: Ints  # rank, by hop
+    arrives: Ints  # ticks from the start of a hop to its arrival
+    first: Ints  # (hops + 1,): of resource and hold, those of hop h
+    resource: Ints  # resources (orbits of them), by hop
+    hold: Ints  # ticks from the start of the hop for which each is held
+    out: Ints  # (ranks + 1,): of outs, the hops that leave rank v
+    outs: Ints  # hops, by source
+    into: Ints  # (ranks + 1,): of ins, the hops that enter rank v
+    ins: Ints  # hops, by destination
+    turn: Ints  # (dst - src) mod ranks, by hop
 
 
 class BusyIntervals(NamedTuple):
-    """Intervals ``begin[r, i]`` … ``end[r, i]`` of resource r, for i below ``used[r]``."""
+    """Intervals of ticks in which resources are held: ascending, and apart from each other."""
 
-    begin: Ints
-    end: Ints
-    used: Ints
+    begin: Ints  # (resources, room)
+    end: Ints  # (resources, room); the first tick at which the resource is free again
+    used: Ints  # (resources,): how many of the columns are in use
 
 
 def all_free(resources: int, room: int) -> BusyIntervals:

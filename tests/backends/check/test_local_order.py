@@ -14,7 +14,7 @@ from wait_programs import programs
 
 from weft.backends.check import races
 from weft.backends.check.checker import check_program
-from weft.backends.check.findings import errors
+from weft.backends.check.findings import CheckLimits, errors
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import ordered_locally
 from weft.dsl.nouns.collective import make
@@ -49,7 +49,7 @@ def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -
     first, second = np.array(pairs, np.int64).reshape(-1, 2).T
     after = [reached(graph, a) for a in range(graph.size)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(races, "MOST_CELLS", cells)  # also rank by rank
+        patch.setattr(races, "LIMITS", CheckLimits(clock_entries=cells))  # also rank by rank
         assert ordered_locally(graph, first, second).tolist() == [b in after[a] for a, b in pairs]
 
 

@@ -101,7 +101,7 @@ def test_a_project_of_another_shape(weft: Weft, folder: Path) -> None:
         ("\n[bound]\njson = 'yes'\n", 3, "--json takes no value"),
         ("collective = ['a', 'b']\n", 1, "--collective takes one value"),
         ("collective = true\n", 1, "--collective takes a text or a number"),
-        ("model = 'exact'\n[simulate]\nsize = 'big'\n", 0, ""),
+        ("placement = 'exact'\n[simulate]\nsize = 'big'\n", 0, ""),
         ("root = 'x,'\n", 1, "--root"),
         ("nonsense\n", 0, "not TOML"),
     ],

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from command import Weft
 
-from weft.backends.cli.flags.shared import EFFORT
-from weft.backends.cli.flags.values import ranks, seconds, whole
+from weft.backends.cli.flags.values import DEFAULTS, ranks, seconds, whole
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import make
 from weft.synth.base.engine import Budget
@@ -259,4 +258,4 @@ def test_a_group_with_a_dash_is_told_how_it_is_written(weft: Weft) -> None:
 
 
 def test_the_command_line_and_the_library_have_one_default_effort() -> None:
-    assert Budget().effort == EFFORT
+    assert Budget().effort == DEFAULTS.effort

@@ -1,7 +1,8 @@
-"""``weft simulate`` on programs: MSCCL XML on a machine that the command line names."""
+"""``weft simulate``: MSCCL XML on a machine that the command line names; what schedules lack."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ def test_numbers_by_hand(weft: Weft, exchange: Path) -> None:
 
 def test_the_table_and_the_sizes_of_the_file(weft: Weft, exchange: Path) -> None:
     lines = weft("simulate", exchange, "-t", "ring:3").out.splitlines()
-    assert lines[0].split() == ["size", "µs", "algbw", "GB/s", "busbw", "GB/s", "of", "bound"]
+    head = "size µs algbw GB/s busbw GB/s of bound over runtime's bound"
+    assert lines[0].split() == head.split()
     assert lines[1].split()[0] == "1KiB"
     assert lines[-1].split()[0] == "64MiB"
     assert len(lines) == 18
@@ -101,6 +103,34 @@ def test_what_programs_take_beside_is_told_of_schedules(weft: Weft, triangle: Pa
     assert list(starts) == ["LL", "Simple", "LL128"]
     assert starts["LL"] == 6.6
     assert "a program's call also starts in 6.6 µs (LL) to 14 µs (LL128)" in found.err
+
+
+def test_the_answer_is_shown_as_the_verb_printed_it(
+    weft: Weft, triangle: Path, tmp_path: Path
+) -> None:
+    asked = ("simulate", triangle, "--size", "1KiB:64KiB")
+    printed = weft(*asked).out
+    answer, page = tmp_path / "answer.json", tmp_path / "page.html"
+    answer.write_text(weft(*asked, "--json").out)
+    assert weft("show", answer).out == printed
+    assert weft("show", answer, "--json").json["kind"] == "result"
+    assert weft("show", answer, "--format", "html", "-o", page).code == 0
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page.read_text())
+    assert heads == re.split(r"\s{2,}", printed.splitlines()[0].strip())
+    answer.write_text('{"sizes": [{"bytes": 1024, "us": 3, "of_bound": "all"}]}')
+    assert weft("show", answer).code == 2
+
+
+@pytest.mark.parametrize("verb", ["explain", "check", "compile"])
+def test_the_answer_is_not_a_file_of_other_verbs(
+    weft: Weft, triangle: Path, tmp_path: Path, verb: str
+) -> None:
+    answer = tmp_path / "answer.json"
+    answer.write_text(weft("simulate", triangle, "--json").out)
+    ran = weft(verb, answer)
+    assert ran.code == 2
+    assert "the output of `--json`" in ran.err
+    assert "`weft show` prints it" in ran.err
 
 
 def test_schedules_have_no_protocol(weft: Weft, triangle: Path) -> None:

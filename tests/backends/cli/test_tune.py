@@ -485,9 +485,12 @@ def test_what_known_algorithms_are_worth_is_said_as_the_table_has_it(
     span = f"{min(gains):.2f} to {max(gains):.2f} times as quick, by the model, as what NCCL"
     assert f"\n{known}, {span} 2.23 to 2.30 runs itself\n" in told
     head = next(line for line in told.splitlines() if line.startswith("plan "))
-    columns = "µs less than NCCL NCCL/plan NCCL/plan without starts baseline/plan over bound"
-    assert head.split()[-11:] == columns.split()
-    assert re.search(r"farthest .* times \(the bound leaves out the start of a call\)\n", told)
+    columns = "NCCL/plan without starts baseline/plan over schedule's bound over runtime's bound"
+    assert head.endswith("  ".join(re.findall(r"\S+ without starts|over \S+ bound|\S+", columns)))
+    assert re.search(r"within 5 % of the least time of any program of executor at .* of ", told)
+    least = [one.over_runtime(at) for at in range(len(one.grid))]
+    assert 1 <= min(least) < max(least) < 2
+    assert min(us / low for us, low in zip(one.chosen_us, one.bound_us, strict=True)) > max(least)
     # By the data sheet nothing is known of NCCL itself, so that nothing is claimed.
     remarks = read(folder).tuned[0].remarks
     assert "all plans are known algorithms (one shot, two shot)" in remarks

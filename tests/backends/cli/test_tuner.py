@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_logs import log_text
 
-from weft.backends.fleet.tuner import LARGEST, WITHIN, TunerSetting, TunerTime, tuner_lines
+from weft.backends.fleet.evidence import EFFORT
+from weft.backends.fleet.tuner import LARGEST, TunerSetting, TunerTime, tuner_lines
 from weft.dsl.nouns.collective import Kind
 
 SIZES = (1024, 65536, 1 << 20, 1 << 26)
@@ -165,7 +166,7 @@ def test_lines_join_and_none_is_much_slower_than_the_best(
     assert all(a.high + 1 == b.low and a.setting != b.setting for a, b in pairwise(lines))
     for size, known in measured.items():
         (line,) = [x for x in lines if x.low <= size <= x.high]
-        assert known[line.setting] <= WITHIN * min(known.values())
+        assert known[line.setting] <= EFFORT.stay_ratio * min(known.values())
 
 
 @pytest.mark.parametrize("channels", ["0", "-5", "x", "99999", "²", "9" * 5000])

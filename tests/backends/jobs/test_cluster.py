@@ -16,7 +16,7 @@ from until import HANGS, until
 
 from weft.backends.jobs.cluster import Cluster, cluster
 from weft.backends.jobs.executor import Event
-from weft.backends.jobs.job import Ending, Job
+from weft.backends.jobs.job import Ending, Job, JobLimits
 from weft.dsl.base.errors import Refusal, UserError
 
 BODIES = "job_bodies"
@@ -130,7 +130,7 @@ def test_a_scheduler_that_comes_back_loses_no_job(tmp_path: Path) -> None:
 def test_a_scheduler_that_stays_away_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.backends.jobs.cluster.RETURN", 1.0)
+    monkeypatch.setattr("weft.backends.jobs.cluster.LIMITS", JobLimits(return_seconds=1.0))
     with dask_cluster(tmp_path, workers=1) as dask, cluster(dask.address) as pool:
         handles = [pool.submit(Job.of(f"{BODIES}:sleeps", 2 * HANGS)) for _ in range(2)]
         dask.kill_scheduler()

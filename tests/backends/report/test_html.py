@@ -16,11 +16,10 @@ from weft.backends.cli import main
 from weft.backends.compile.compile import lower_schedule
 from weft.backends.report.html.bench_page import convergence_section
 from weft.backends.report.html.code import chunks_moved, runs, same_ranks
-from weft.backends.report.html.lanes import CELLS, TICKS, Bars, LaneRow, density, lane
+from weft.backends.report.html.lanes import TICKS, Bars, LaneRow, density, lane
 from weft.backends.report.html.library_page import library_page, middle, size_words
 from weft.backends.report.html.page import (
     BUDGETS,
-    LARGEST,
     byte_words,
     fitted,
     microseconds,
@@ -37,6 +36,7 @@ from weft.backends.report.html.schedule_page import (
 )
 from weft.backends.report.html.text_page import topology_page
 from weft.backends.report.layout import layout
+from weft.backends.report.sizes import LIMITS, PageLimits
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import read
@@ -120,7 +120,7 @@ def test_too_many_bars_are_counted_and_shaded():
     chart = view["lanes"][0]
     assert not chart["whole"]
     assert sum(len(row["b"]) // 4 for row in chart["rows"]) <= 20
-    assert all(len(row["d"]) == CELLS for row in chart["rows"])
+    assert all(len(row["d"]) == LIMITS.cells for row in chart["rows"])
     assert "are drawn one by one" in view["notes"][0]
     assert len(view["items"][0]["set"]) == chart["kept"] < len(schedule)
 
@@ -128,7 +128,8 @@ def test_too_many_bars_are_counted_and_shaded():
 def test_density_is_the_share_of_each_cell():
     bars = Bars(*(np.array(x) for x in ([0, 0], [0.0, 5.0], [2.5, 5.0], [0, 1], [0, 0])))
     cells = density(bars, 0, 10.0)
-    assert cells == "9" * (CELLS // 4) + "0" * (CELLS // 4) + "9" * (CELLS // 2)
+    quarter = LIMITS.cells // 4
+    assert cells == "9" * quarter + "0" * quarter + "9" * (2 * quarter)
     chart = lane("t", "links", [LaneRow("a", 0, 0.75)], bars, 10.0)
     assert chart["whole"]
     assert unpacked(chart["rows"][0]) == [(0, 5000, 0, 0), (10000, 20000, 1, 0)]
@@ -406,8 +407,8 @@ def test_a_page_is_the_fullest_that_fits(per_bar, bars, monkeypatch):
     def page(most):
         return {"views": ["b" * per_bar * min(most, bars)], "sections": [], "title": "bars"}
 
-    largest = len(render(page(0)).encode()) + LARGEST // 10
-    monkeypatch.setattr("weft.backends.report.html.page.LARGEST", largest)
+    largest = len(render(page(0)).encode()) + LIMITS.page_bytes // 10
+    monkeypatch.setattr("weft.backends.report.html.page.LIMITS", PageLimits(page_bytes=largest))
     _, text = fitted(page)
     sizes = [len(render(page(most)).encode()) for most in BUDGETS]
     fitting = [k for k, size in enumerate(sizes) if size <= largest]

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from strategies import topologies
 
 from weft.backends.report.html.machine import folded, machine_map
-from weft.backends.report.layout import NODE, grid_of, half_width, layout, link_paths, node_label
+from weft.backends.report.layout import grid_of, half_width, layout, link_paths, node_label
+from weft.backends.report.sizes import PIXELS
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
 
@@ -27,7 +28,7 @@ def boxes(t: Topology) -> list[tuple[str, float, float, float, float]]:
     found = layout(t)
     drawn = []
     for i, (x, y) in enumerate(found.spots):
-        half, high = half_width(t, i), NODE if t.nodes[i].stores else 10.0
+        half, high = half_width(t, i), PIXELS.node_radius if t.nodes[i].stores else 10.0
         drawn.append((t.nodes[i].name, x - half, y - high, x + half, y + high))
     for frame in found.frames:
         wide = 20 + 7.0 * len(frame.name)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from strategies import planned_schedules
 from timed_programs import ring_allgather, stream
 
-from weft.backends.cli.nouns.timelines import CELLS, program_run_text, run_text
+from weft.backends.cli.nouns.timelines import program_run_text, run_text
+from weft.backends.report.sizes import TEXT
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
@@ -29,7 +30,10 @@ def test_a_line_per_link_and_a_bar_over_time() -> None:
     link = next(line for line in text.splitlines() if line.startswith("gpu0 -> gpu1"))
     assert link.split()[-5:] == ["1", "8.000", "50%", "0.000", "8.000"]
     bars = [line.split("|")[1] for line in text.splitlines() if line.count("|") == 2]
-    assert bars == ["█" * (CELLS // 2) + " " * (CELLS // 2), " " * CELLS]
+    assert bars == [
+        "█" * (TEXT.timeline_cells // 2) + " " * (TEXT.timeline_cells // 2),
+        " " * TEXT.timeline_cells,
+    ]
 
 
 @settings(max_examples=examples(20, 40), deadline=None)

@@ -24,7 +24,7 @@ from weft.synth.engines.classic.place import Site
 from weft.synth.engines.packing.casts.schedule import lifted, planned, schedule_of
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
-from weft.synth.repair.mend import repair_casts, repairs, root_of
+from weft.synth.repair.mend import REPAIR_EFFORT, repair_casts, repairs, root_of
 from weft.synth.steiner.packing import cast_packing
 
 
@@ -86,7 +86,7 @@ def test_a_switch_of_one_group_takes_no_second_one() -> None:
 def test_a_spine_is_lost() -> None:
     whole, old = racks("leaf", "spine"), up_and_down()
     old = replace(old, topology=whole)
-    ((_, new),) = repairs(old, degraded(whole, [find(whole, "spine0")]))
+    ((_, new),) = repairs(old, degraded(whole, [find(whole, "spine0")]), REPAIR_EFFORT)
     assert verify(new).ok
     assert us_per_byte(new) == us_per_byte(old)
 

@@ -26,7 +26,7 @@ from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
-from weft.synth.repair.mend import RepairEffort, balanced, even, repair, repairs
+from weft.synth.repair.mend import REPAIR_EFFORT, RepairEffort, balanced, even, repair, repairs
 from weft.synth.time.schedule_time import simulate
 
 
@@ -158,7 +158,7 @@ def test_a_dead_nic_of_many_costs_little_more_than_it_must(kind: str, most: floa
     best, size = packed(kind, 1 << 30), 1 << 30
     whole, collective = best.topology, make(kind, 32)
     left = degraded(whole, [find(whole, "host0.nic0")])
-    found = dict(repairs(best, left)).values()
+    found = dict(repairs(best, left, REPAIR_EFFORT)).values()
     assert all(verify(one).ok for one in found)
     least = float(lower_bound_us(bounds(left.topology, collective), size))
     times = [simulate(replace(one, segments=256), size).time_us for one in found]
@@ -171,7 +171,7 @@ def test_chunks_are_dealt_out_in_halves_where_whole_ones_load_one_nic_more() -> 
     problem = Problem(whole, make("allgather", 32), None, Objective.BANDWIDTH, None)
     schedule = synthesize(problem, "classic{algorithm=two_level}", Budget(5)).points[0].schedule
     left = degraded(whole, [find(whole, "host0.nic0")])
-    found = dict(repairs(schedule, left))
+    found = dict(repairs(schedule, left, REPAIR_EFFORT))
     assert all(verify(one).ok for one in found.values())
     least = bounds(left.topology, make("allgather", 32))
     rates = {word: float(us_per_byte(one)) for word, one in found.items()}

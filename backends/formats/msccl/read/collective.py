@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective, Kind, make
+from weft.dsl.nouns.runtime import ADDRESSABLE_CHUNKS
 
 from .model import XmlAlgo
-
-MOST_CHUNKS = 32768 + 72
-"""Offsets in files have 16 bits and address no more."""
 
 NAMES = {
     "allreduce": Kind.ALLREDUCE,
@@ -81,7 +79,7 @@ def fit(collective: Collective, algo: XmlAlgo) -> Collective:
 
 def _pieces(algo: XmlAlgo, unit: int) -> int:
     chunks = algo.message_chunks
-    if not 1 <= chunks <= MOST_CHUNKS or chunks % unit:
+    if not 1 <= chunks <= ADDRESSABLE_CHUNKS or chunks % unit:
         raise UserError(
             f"nchunksperloop {chunks} is not a multiple of {unit} that offsets can address",
             where=algo.where,

@@ -15,9 +15,7 @@ from weft.dsl.base.errors import BadFile
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spans import Source, Span
 
-MAX_ATTRIBUTES = 16
-MAX_NAME = 254
-MAX_VALUE = 255
+from .model import FACTS
 
 
 class Tag(Enum):
@@ -168,8 +166,8 @@ def _token(source: Source, at: int) -> tuple[str, int]:
     """Return a name and the place of the character that ends it."""
     match = _TOKEN.match(source.text, at)
     end = match.end() if match else at
-    if end - at > MAX_NAME:
-        raise fail(source, at, at + 1, f"a name of more than {MAX_NAME} characters")
+    if end - at > FACTS.name_characters:
+        raise fail(source, at, at + 1, f"a name of more than {FACTS.name_characters} characters")
     if end >= len(source.text):
         raise fail(source, end, end, "the file ends inside a tag", "is it truncated?")
     return source.text[at:end], end

@@ -134,7 +134,20 @@ class XmlAlgo:
         return sum(b.steps for r in self.ranks for b in r.blocks)
 
 
-_MOST = 200
+@dataclass(frozen=True, slots=True)
+class ReaderFacts:
+    """Facts of the runtimes' hand-written reader, and of microsoft/msccl."""
+
+    attributes: int = 16  # of an element; further ones are not read
+    name_characters: int = 254
+    value_characters: int = 255
+    remarks: int = 200  # different ones that are kept
+    absent_max_bytes: int = 1 << 27  # ``maxBytes`` of microsoft/msccl where the file has none
+    # That microsoft/msccl allocates at start-up without a warning of ours.
+    scratch_bytes: int = 16 << 30
+
+
+FACTS = ReaderFacts()
 
 
 class Remarks:
@@ -149,7 +162,7 @@ class Remarks:
     ) -> None:
         """Note a remark at the characters ``place`` (start, end)."""
         key = (message, runtimes, rejected)
-        if key not in self._found and len(self._found) >= _MOST:
+        if key not in self._found and len(self._found) >= FACTS.remarks:
             key = ("further remarks of other kinds", runtimes, rejected)
         span, times = self._found.get(key, (Span(self._source, *place), 0))
         self._found[key] = (span, times + 1)

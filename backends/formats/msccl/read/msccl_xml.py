@@ -8,17 +8,18 @@ program checker judges it for its target. All ranks are read (a runtime reads on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TypeVar
 
 from weft.dsl.base.errors import suggest
 from weft.dsl.base.spans import Source
-from weft.dsl.nouns.program import Buffer, Op, Protocol
+from weft.dsl.nouns.program import Buffer, Op, Protocol, Slice
+from weft.dsl.nouns.runtime import MAX_COUNT
 
-from .elements import MAX_ATTRIBUTES, MAX_VALUE, Elements, Tag, XmlElement, fail, integer
-from .model import ALL, Remarks, XmlAlgo, XmlBlock, XmlRank
-from .plain import PlainBlocks
+from .elements import Elements, Tag, XmlElement, fail, integer
+from .model import ALL, FACTS, Remarks, XmlAlgo, XmlBlock, XmlRank, XmlTransfer
 from .transfers import RawStep, transfers_of
 
 COLLECTIVES = {
@@ -62,14 +63,14 @@ class _Attributes:
         self._source = source
         self._remarks = remarks
         pairs = element.attributes
-        if len(pairs) > MAX_ATTRIBUTES:
-            self._note(f"only the first {MAX_ATTRIBUTES} attributes of an element are read")
-            pairs = pairs[:MAX_ATTRIBUTES]
+        if len(pairs) > FACTS.attributes:
+            self._note(f"only the first {FACTS.attributes} attributes of an element are read")
+            pairs = pairs[: FACTS.attributes]
         self.values = dict(reversed(pairs))
         if len(self.values) < len(pairs):
             self._note("an attribute stands twice, or is empty: the first one counts")
         for key, value in pairs:
-            if len(value) > MAX_VALUE:
+            if len(value) > FACTS.value_characters:
                 self._note(f"the value of {key!r} is too long and overwrites the next attribute")
 
     def _note(self, message: str) -> None:
@@ -120,8 +121,6 @@ class _Attributes:
 
 
 class _XmlReader:
-    """Walks the elements of one text."""
-
     def __init__(self, source: Source) -> None:
         self._source = source
         self._remarks = Remarks(source)
@@ -174,7 +173,7 @@ class _XmlReader:
         self._absences(a)
         outofplace = a.optional("outofplace")
         return XmlAlgo(
-            name=a.values.get("name", "")[:MAX_VALUE],
+            name=a.values.get("name", "")[: FACTS.value_characters],
             protocol=a.choice("proto", {str(p): p for p in Protocol}),
             channels=a.number("nchannels"),
             message_chunks=a.number("nchunksperloop"),
@@ -323,3 +322,95 @@ class _XmlReader:
             hasdep,
             a.place,
         )
+
+
+# Thread blocks in the canonical text are read at once: a file of two million steps takes seconds.
+# Only what the reader above takes without a remark: decimal numbers in their ranges, attributes in
+# the usual order, no ``re`` (which may fuse), no odd ``nop``. All else, and all mistakes, are left
+# to it.
+
+_WHOLE = r"(?:0|[1-9][0-9]{0,4})"
+_OFFSET = rf"(-1|{_WHOLE})"
+_MIDDLE = (
+    rf'type="(s|r|rcs|rrs|rrc|rrcs|cpy|nop)" srcbuf="([ios])" srcoff="{_OFFSET}" '
+    rf'dstbuf="([ios])" dstoff="{_OFFSET}" cnt="({_WHOLE})"'
+)
+_PLAIN_STEP = (
+    rf'<step s="({_WHOLE})" ({re.sub("[(](?![?])", "(?:", _MIDDLE)}) '
+    rf'depid="(-1|{_WHOLE})" deps="(-1|{_WHOLE})" hasdep="([01])"/>'
+)
+_ONE_STEP, _ONE_MIDDLE = re.compile(_PLAIN_STEP), re.compile(_MIDDLE)
+_BODY = re.compile(rf"(?:[ \n]*+{re.sub('[(](?![?])', '(?:', _PLAIN_STEP)})*+[ \n]*+</tb>")
+
+_Row = tuple[str, str, str, str, str]
+_Known = dict[str, "tuple[Op, Slice, Slice, int] | None"]
+
+
+class PlainBlocks:
+    """Reads the steps of blocks; remembers the texts that it has seen."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._known: _Known = {}
+
+    def read(self, at: int, head: tuple[int, int, int, int]) -> tuple[XmlBlock, int] | None:
+        """The block (id, channel, send, recv) whose body begins at a place, and where it ends.
+
+        None: it is not as plain as that.
+        """
+        body = _BODY.match(self._text, at)
+        if body is None:
+            return None
+        rows: list[_Row] = _ONE_STEP.findall(self._text, at, body.end())
+        transfers = self._transfers(rows)
+        if transfers is None:
+            return None
+        waits = sum([row[2] != "-1" for row in rows])
+        largest = max((int(row[0]) for row in rows), default=-1)
+        return XmlBlock(*head, transfers, len(rows), largest, waits), body.end()
+
+    def _transfers(self, rows: list[_Row]) -> tuple[XmlTransfer, ...] | None:
+        done: list[XmlTransfer] = []
+        pending: list[tuple[int, int]] = []
+        known = self._known
+        counter = 0
+        for s, middle, depid, deps, hasdep in rows:
+            if middle not in known:
+                known[middle] = _parsed(middle)
+            parsed = known[middle]
+            if parsed is None:
+                return None
+            op, src, dst, count = parsed
+            waits: tuple[tuple[int, int], ...] = ()
+            if depid != "-1":
+                wait = int(depid), int(deps)
+                if wait[0] > 127 or not 0 <= wait[1] < 1 << 15:
+                    return None
+                waits = (*pending, wait)
+            elif pending:
+                return None
+            if op is Op.NOP:
+                if not waits or hasdep == "1":
+                    return None
+                pending.append(waits[-1])
+                continue
+            pending = []
+            if waits:
+                counter += len(waits) - 1
+            if int(s) != counter:
+                return None
+            done.append(XmlTransfer(op, counter, src, dst, count, waits, counter, hasdep == "1"))
+            counter += 1
+        return None if pending else tuple(done)
+
+
+def _parsed(middle: str) -> tuple[Op, Slice, Slice, int] | None:
+    """Parse the data of a step; None if some runtime reads it differently."""
+    match = _ONE_MIDDLE.fullmatch(middle)
+    assert match is not None
+    kind, src, src_offset, dst, dst_offset, count = match.groups()
+    offsets = int(src_offset), int(dst_offset)
+    op = Op(kind)
+    if max(offsets) >= 1 << 15 or (op is not Op.NOP and not 0 < int(count) <= MAX_COUNT):
+        return None
+    return op, Slice(Buffer(src), offsets[0]), Slice(Buffer(dst), offsets[1]), int(count)

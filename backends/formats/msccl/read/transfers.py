@@ -11,14 +11,10 @@ from typing import NamedTuple
 
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer, Op, Slice
+from weft.dsl.nouns.runtime import FUSED_SOURCES, MAX_COUNT
 
 from .elements import wrap
 from .model import ALL, Remarks, XmlTransfer
-
-COUNTS = 72
-"""MSCCL_MAX_COUNT of the parsers: the first ``cnt`` that they refuse, so 71 is the most."""
-
-FUSION_LIMIT = 16
 
 
 class RawStep(NamedTuple):
@@ -105,7 +101,7 @@ def _fuse(steps: list[RawStep], remarks: Remarks) -> list[_Draft]:
             drafts.append(chain)
         if step.op is Op.REDUCE:
             reductions += 1
-        if step.op is not Op.REDUCE or step.hasdep or reductions == FUSION_LIMIT:
+        if step.op is not Op.REDUCE or step.hasdep or reductions == FUSED_SOURCES:
             chain = None
     if pending:
         remarks.add("dependences of nops at the end of a tb are dropped", ALL, steps[-1].place)
@@ -164,8 +160,8 @@ def _remark(step: RawStep, remarks: Remarks) -> None:
         return
     if step.hasdep not in (0, 1):
         note("hasdep must be 0 or 1", rejected=True)
-    if not 0 <= step.cnt < COUNTS:
-        note(f"cnt {step.cnt} is outside 0 … {COUNTS - 1}", rejected=True)
+    if not 0 <= step.cnt <= MAX_COUNT:
+        note(f"cnt {step.cnt} is outside 0 … {MAX_COUNT}", rejected=True)
     if step.cnt == 0:
         note("cnt 0 moves nothing and writes index -1 of a table", "M")
     for offset in (step.src_offset, step.dst_offset):

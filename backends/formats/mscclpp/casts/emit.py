@@ -18,9 +18,10 @@ from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.program import Buffer
 from weft.dsl.nouns.schedule import Schedule
 
-from ..lower.emit import ALIGNMENT, NAMES, message_sizes, named_apart
-from ..lower.lower import MAX_OPS, MAX_SOURCES, OperationGroup, arrange
+from ..lower.emit import NAMES, message_sizes, named_apart
+from ..lower.lower import OperationGroup, arrange
 from ..plan.model import (
+    FACTS,
     Channel,
     ExecutionPlan,
     GpuPlan,
@@ -37,17 +38,6 @@ from ..plan.model import (
 from .acts import Act, ActKind, Acts, acts_of, cut
 from .clocks import ActPhase, SentSignal, ordered
 from .fit import refuse_schedule
-
-MAX_IDS = 8
-MAX_CHANNELS = 16
-CASTING_BLOCKS = 16
-"""Thread blocks of all members together that fill NVLink (NCCL 2.30: 16, on Blackwell 32)."""
-
-
-def usual_lanes(schedule: Schedule) -> int:
-    """Return the lanes with which the members of the largest group fill their switch."""
-    members = max(len({*one.sources, *one.destinations}) for one in schedule.casts)
-    return max(1, CASTING_BLOCKS // members)
 
 
 def cast_plan(
@@ -70,7 +60,8 @@ def cast_plan(
         UserError: no plan can express it, in words.
     """
     refuse_schedule(schedule, nodes, dtype, op)
-    lanes = lanes or usual_lanes(schedule)
+    members = max(len({*one.sources, *one.destinations}) for one in schedule.casts)
+    lanes = lanes or max(1, FACTS.switch_blocks // members)
     acts = acts_of(schedule, in_place)
     node = list(nodes or [0] * schedule.collective.ranks)
     made = [ordered(phases, node) for phases in cut(acts, lanes)]
@@ -85,7 +76,7 @@ def cast_plan(
             "Simple",
             in_place,
             gpus,
-            alignment=ALIGNMENT,
+            alignment=FACTS.vector_bytes,
             min_bytes=low,
             max_bytes=high,
         )
@@ -198,12 +189,12 @@ class _LaneBlock:
 
     def made(self, phases: Lane) -> list[ThreadBlock]:
         groups = [g for phase in phases for g in self._phase(phase)]
-        parts = arrange(groups, self.state.semaphore, MAX_OPS)
+        parts = arrange(groups, self.state.semaphore, FACTS.operations)
         for kind, ids in self.used.items():
-            if len(ids) > MAX_CHANNELS:
+            if len(ids) > FACTS.channels:
                 raise UserError(
                     f"rank {self.rank} talks to {len(ids)} others through {kind} channels; a "
-                    f"thread block takes {MAX_CHANNELS}",
+                    f"thread block takes {FACTS.channels}",
                     hint="casts of at most 17 members; nvls=off gives a schedule of transfers",
                 )
         channels = tuple((kind, tuple(ids)) for kind, ids in self.used.items())
@@ -236,8 +227,8 @@ class _LaneBlock:
             (False, False): PlanOp.RELAXED_WAIT,
         }
         for (kind, data), ids in listed.items():
-            for k in range(0, len(ids), MAX_IDS):
-                yield Operation(names[sends, data], kind, tuple(ids[k : k + MAX_IDS]))
+            for k in range(0, len(ids), FACTS.channel_ids):
+                yield Operation(names[sends, data], kind, tuple(ids[k : k + FACTS.channel_ids]))
 
     # --- numbers within the block -----------------------------------------------------------------
 
@@ -281,8 +272,8 @@ def _own(sources: tuple[LocalChunks, ...], target: LocalChunks) -> Iterator[Oper
     first, *rest = sources
     if not rest and first != target:
         yield Operation(PlanOp.COPY, src=(first,), dst=(target,))
-    for k in range(0, len(rest), MAX_SOURCES - 1):
-        some = tuple(rest[k : k + MAX_SOURCES - 1])
+    for k in range(0, len(rest), FACTS.operands - 1):
+        some = tuple(rest[k : k + FACTS.operands - 1])
         yield Operation(PlanOp.REDUCE, src=(first if not k else target, *some), dst=(target,))
 
 

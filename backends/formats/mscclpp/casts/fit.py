@@ -15,11 +15,10 @@ from weft.dsl.nouns.parts import Node
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
+from ..plan.model import FACTS
+
 DTYPES = ("float16", "bfloat16", "float32", "int32", "uint32")
 """Types that the executor sums in a switch; fp8 needs sm_100a, and no plan launches it."""
-
-LEAST_SM = 90
-"""Before it the operations on switches compile to nothing."""
 
 ELSEWHERE = "nvls=off, sharp=off or --capable 'SWITCH=none' gives a schedule of transfers"
 
@@ -76,13 +75,13 @@ def refuse_gpus(family: str, sm: int, where: str) -> None:
             where=where,
             hint=ELSEWHERE,
         )
-    sm = sm or SM_OF.get(family, LEAST_SM)
-    if sm < LEAST_SM:
+    sm = sm or SM_OF.get(family, FACTS.switch_sm)
+    if sm < FACTS.switch_sm:
         raise UserError(
             f"sm_{sm} lacks load-reduce and multicast store: its kernels skip them "
             "without an error, and the result is wrong",
             where=where,
-            hint=f"sm_{LEAST_SM} or later (H100); for this GPU {ELSEWHERE}",
+            hint=f"sm_{FACTS.switch_sm} or later (H100); for this GPU {ELSEWHERE}",
         )
 
 

@@ -13,21 +13,15 @@ from dataclasses import replace
 
 from weft.dsl.nouns.program import Buffer
 
+from ....check.findings import LIMITS as CHECK_LIMITS
 from ....check.findings import Finding, Severity, errors, errors_first
 from ..plan.events import Counter
-from ..plan.model import ExecutionPlan, chunk_units
-from .form import MAX_OPS, form
+from ..plan.model import FACTS, LIMITS, ExecutionPlan, chunk_units
+from .form import form
 from .graph import Access, CounterUse, Past, PlanGraph, at, batches, build
 
-MOST = 20
-MOST_FOLLOWED = 200_000
-"""Accesses of all sizes of a chunk that are followed together (some ten seconds)."""
 
-LEAST_SIZES = 8
-"""Sizes of a chunk that are followed, however many accesses a plan has."""
-
-
-def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ...]:
+def check_plan(plan: ExecutionPlan, longest: int = FACTS.operations) -> tuple[Finding, ...]:
     """Everything wrong with a plan, errors first.
 
     ``longest``: the most operations of a thread block; the executor of MSCCL++ takes 64.
@@ -39,7 +33,7 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
         return errors_first(found)
     for turn, units in enumerate(sizes):
         graph = build(plan, units)
-        if turn >= max(LEAST_SIZES, MOST_FOLLOWED // max(1, len(graph.accesses))):
+        if turn >= max(LIMITS.chunk_sizes, LIMITS.accesses // max(1, len(graph.accesses))):
             complete = False
             break
         wrong = _followed(plan, graph)
@@ -79,12 +73,12 @@ def _few(found: list[Finding]) -> list[Finding]:
     kept = []
     for one in found:
         seen[one.check] += 1
-        if seen[one.check] <= MOST:
+        if seen[one.check] <= CHECK_LIMITS.findings:
             kept.append(one)
     more = [
-        Finding(name, Severity.ERROR, f"… and {count - MOST} more like this")
+        Finding(name, Severity.ERROR, f"… and {count - CHECK_LIMITS.findings} more like this")
         for name, count in seen.items()
-        if count > MOST
+        if count > CHECK_LIMITS.findings
     ]
     return kept + more
 
@@ -181,9 +175,6 @@ def _cycle(graph: PlanGraph, sorted_: set[int]) -> Finding:
     return at("deadlock", text, steps[0])
 
 
-ROUNDS = 20
-"""Repetitions; every one orders a further pair of blocks that share a counter."""
-
 Before = Callable[[CounterUse, CounterUse], bool]
 
 
@@ -201,7 +192,7 @@ def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
     linked: set[tuple[int, int]] = set()
     for key in keys:
         _add(graph, _pairs(plan, graph, key, _in_block), linked)
-    for _ in range(ROUNDS if shared else 0):
+    for _ in range(LIMITS.counter_rounds if shared else 0):
         past, found = Past.of(len(graph), graph.strong, graph.weak), len(linked)
         if len(past.levels.order) < len(graph):
             return
@@ -335,9 +326,6 @@ def _add(
 # Every access to the buffers of a rank is a bit, and moments know the accesses that have ended
 # before them (:class:`.Past`): O(edges · accesses / 64), for as many ranks at a time as fit.
 
-MOST_WORK = 10_000_000_000
-"""Edges × words of accesses beyond which the proof is not attempted (a minute or so)."""
-
 
 def hazards(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
     """Races, missing handshakes, and unfinished work at the end, of a graph without cycles."""
@@ -346,7 +334,7 @@ def hazards(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
     for a in graph.accesses:
         by_owner[a.place.rank].append(a)
     work = strong.edges * sum(1 + len(mine) // 64 for mine in by_owner.values())
-    if work > MOST_WORK:
+    if work > LIMITS.proof_words:
         text = f"too large for the race proof here ({len(graph)} moments)"
         yield Finding("races", Severity.WARNING, text)
         return

@@ -14,6 +14,7 @@ from weft.dsl.nouns.program import Buffer
 from ....check.findings import Finding, Severity
 from ..plan.events import packet_sides
 from ..plan.model import (
+    FACTS,
     Channel,
     ExecutionPlan,
     GpuPlan,
@@ -27,18 +28,6 @@ from ..plan.model import (
     ThreadBlock,
     part,
 )
-
-MAX_OPS = 64
-MAX_CHANNELS = 16
-MAX_REMOTE = 16
-MAX_IDS = 8
-MAX_OPERANDS = 10
-MAX_SEMAPHORES = 16
-MAX_BARRIERS = 16
-MAX_THREADS = 1024
-VECTOR = 16
-ADDRESSABLE = 1 << 32
-LARGEST_MINIMUM = 1 << 31
 
 PACKET_OPS = frozenset(
     {
@@ -118,7 +107,9 @@ OLD_GPUS = "operations on switches do nothing before sm_90: a wrong result, and 
 """Warning on plans with switch channels: the executor of MSCCL++ runs them on any GPU."""
 
 
-def form(plan: ExecutionPlan, units: Sequence[int], longest: int = MAX_OPS) -> Iterator[Finding]:
+def form(
+    plan: ExecutionPlan, units: Sequence[int], longest: int = FACTS.operations
+) -> Iterator[Finding]:
     """Everything that can be found without following the plan; see :func:`.check_plan`."""
     yield from _head(plan)
     yield from switch_groups(plan)
@@ -145,19 +136,19 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
         yield wrong(f"protocol: expected Simple or LL, got {plan.protocol!r} (read as Simple)")
     if plan.min_bytes > plan.max_bytes:
         yield wrong(f"min_message_size: expected at most {plan.max_bytes}, got {plan.min_bytes}")
-    if plan.min_bytes >= LARGEST_MINIMUM:
+    if plan.min_bytes > FACTS.largest_minimum_bytes:
         yield wrong("min_message_size is read as a 32-bit integer: keep it below 2 GiB")
-    if plan.alignment < 1 or plan.alignment % VECTOR:
+    if plan.alignment < 1 or plan.alignment % FACTS.vector_bytes:
         yield wrong(
             f"buffer_alignment {plan.alignment}: sums of chunks that are not multiples of "
-            f"{VECTOR} bytes go wrong"
+            f"{FACTS.vector_bytes} bytes go wrong"
         )
-    if not 1 <= plan.threads <= MAX_THREADS:
-        yield wrong(f"threads per block: expected 1 … {MAX_THREADS}, got {plan.threads}")
+    if not 1 <= plan.threads <= FACTS.block_threads:
+        yield wrong(f"threads per block: expected 1 … {FACTS.block_threads}, got {plan.threads}")
     if any(op.op in SWITCH_OPS for op in plan.operations()):
         yield wrong(OLD_GPUS, Severity.WARNING)
     far = _furthest(plan)
-    if far >= ADDRESSABLE:
+    if far >= FACTS.address_bytes:
         yield wrong(
             "messages of max_message_size need offsets beyond 4 GiB, which wrap around",
             Severity.WARNING,
@@ -210,13 +201,13 @@ def _block(
         yield wrong("limits", f"operations: expected at most {longest}, got {size}")
     for kind in Channel:
         ids, buffers = block.channel_ids(kind), block.buffer_ids(kind)
-        if len(ids) > MAX_CHANNELS:
+        if len(ids) > FACTS.channels:
             yield wrong(
-                "limits", f"{kind} channels: expected at most {MAX_CHANNELS}, got {len(ids)}"
+                "limits", f"{kind} channels: expected at most {FACTS.channels}, got {len(ids)}"
             )
-        if len(buffers) > MAX_REMOTE:
+        if len(buffers) > FACTS.remotes:
             yield wrong(
-                "limits", f"remote buffers: expected at most {MAX_REMOTE}, got {len(buffers)}"
+                "limits", f"remote buffers: expected at most {FACTS.remotes}, got {len(buffers)}"
             )
         have = len(gpu.peers(kind)) if kind is not Channel.SWITCH else len(gpu.groups())
         for k in ids:
@@ -233,9 +224,9 @@ def _inner(place: PlanPlace, pipeline: Operation, op: Operation) -> Iterator[Fin
     if op.op is PlanOp.PIPELINE:
         yield place.finding("form", "a pipeline inside a pipeline")
         return
-    if pipeline.unit < 1 or pipeline.unit % VECTOR:
+    if pipeline.unit < 1 or pipeline.unit % FACTS.vector_bytes:
         yield place.finding(
-            "form", f"unit_size: expected multiples of {VECTOR}, got {pipeline.unit}"
+            "form", f"unit_size: expected multiples of {FACTS.vector_bytes}, got {pipeline.unit}"
         )
     parts = op.share[1] if op.share else 1
     for x in (*op.src, *op.dst):
@@ -259,10 +250,14 @@ def _operation(place: PlanPlace, op: Operation) -> Iterator[Finding]:
 
 def _ids(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     if op.op in (PlanOp.ACQUIRE, PlanOp.RELEASE):
-        have, most, noun = len(place.gpu.semaphores), MAX_SEMAPHORES, "semaphore"
+        have, most, noun = len(place.gpu.semaphores), FACTS.semaphores, "semaphore"
     else:
         kind = op.channel or Channel.MEMORY
-        have, most, noun = len(place.thread_block.channel_ids(kind)), MAX_IDS, f"{kind} channel"
+        have, most, noun = (
+            len(place.thread_block.channel_ids(kind)),
+            FACTS.channel_ids,
+            f"{kind} channel",
+        )
     if len(op.ids) > most:
         yield place.finding(
             "limits", f"`{op.op}`: expected at most {most} {noun}s, got {len(op.ids)}"
@@ -277,8 +272,8 @@ def _ids(place: PlanPlace, op: Operation) -> Iterator[Finding]:
         yield place.finding("form", f"`{op.op}`: expected a channel type, got none")
     if op.barrier:
         number, blocks = op.barrier
-        if not 0 <= number < MAX_BARRIERS:
-            yield place.finding("limits", f"barrier: expected below {MAX_BARRIERS}, got {number}")
+        if not 0 <= number < FACTS.barriers:
+            yield place.finding("limits", f"barrier: expected below {FACTS.barriers}, got {number}")
         if not 1 <= blocks <= len(place.gpu.blocks):
             yield place.finding(
                 "ids", f"barrier: expected at most {len(place.gpu.blocks)} blocks, got {blocks}"
@@ -290,12 +285,12 @@ def _ids(place: PlanPlace, op: Operation) -> Iterator[Finding]:
 def _operands(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     for side in (op.src, op.dst):
         remote = sum(isinstance(x, RemoteChunks) for x in side)
-        if len(side) > MAX_OPERANDS or remote > MAX_IDS:
+        if len(side) > FACTS.operands or remote > FACTS.channel_ids:
             yield place.finding(
                 "limits",
                 f"`{op.op}` has {len(side)} operands on one side, "
-                f"{remote} of them remote; at most {MAX_OPERANDS} and "
-                f"{MAX_IDS}",
+                f"{remote} of them remote; at most {FACTS.operands} and "
+                f"{FACTS.channel_ids}",
             )
     if op.op not in _SHAPES:
         return
@@ -461,12 +456,6 @@ def _is_scratch(place: PlanPlace, op: Operation, x: RemoteChunks | Multicast) ->
 # Making one is a call of all of them together that blocks and carries no tag: every rank makes
 # those of its list in their order, so that the lists of all must fit one global order.
 
-LEAST_MEMBERS = 2
-"""``cuMulticastCreate`` refuses one device."""
-
-MOST_OBJECTS = 1024
-"""Multicast objects of all jobs of a rack of GB200."""
-
 
 def switch_groups(plan: ExecutionPlan) -> Iterator[Finding]:
     """Yield the faults of the groups of a plan, first each by itself, then their set-up."""
@@ -482,8 +471,8 @@ def switch_groups(plan: ExecutionPlan) -> Iterator[Finding]:
 
 def _one(plan: ExecutionPlan, rank: int, group: SwitchGroup) -> Iterator[tuple[str, str]]:
     ranks = group.ranks
-    if len(ranks) < LEAST_MEMBERS:
-        yield "form", f"a group of {len(ranks)}; CUDA makes none of fewer than {LEAST_MEMBERS}"
+    if len(ranks) < FACTS.least_group:
+        yield "form", f"a group of {len(ranks)}; CUDA makes none of fewer than {FACTS.least_group}"
     if len(set(ranks)) < len(ranks):
         yield "ids", "its group lists a rank twice"
     for r in ranks:
@@ -525,8 +514,8 @@ def _set_up(plan: ExecutionPlan) -> Iterator[Finding]:
                 rank,
             )
             return
-    if made > MOST_OBJECTS:
-        text = f"{made} multicast objects; there are {MOST_OBJECTS} for all jobs of a rack"
+    if made > FACTS.multicasts:
+        text = f"{made} multicast objects; there are {FACTS.multicasts} for all jobs of a rack"
         yield Finding("limits", Severity.ERROR, text)
 
 

@@ -23,12 +23,9 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....check.findings import Finding, Severity
 from ..plan.events import Counter, Does, MemoryPlace, PlanEvent, PlanStep, events
-from ..plan.model import ExecutionPlan
+from ..plan.model import LIMITS, ExecutionPlan
 
 T = TypeVar("T")
-
-TABLE_WORDS = 1 << 23
-"""Words of a table of all moments (64 MiB)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -285,7 +282,7 @@ class Past:
     @property
     def words(self) -> int:
         """Return how many words fit in a table."""
-        return max(1, TABLE_WORDS // max(1, self.size))
+        return max(1, LIMITS.table_words // max(1, self.size))
 
     def bits(self, marks: Sequence[tuple[int, int]], wanted: Iterable[int]) -> dict[int, int]:
         """Return the marks at or before each of some moments.

@@ -28,6 +28,8 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.program import BUFFER_NUMBER, Block, Buffer, Program, Protocol
 
 from ..plan.model import (
+    FACTS,
+    LIMITS,
     Channel,
     ExecutionPlan,
     GpuPlan,
@@ -39,18 +41,7 @@ from ..plan.model import (
 from ..plan.order import HappensBefore
 from ..plan.write import write_plan
 from .landing import Landing, land
-from .lower import MAX_OPS, End, Incoming, Lowering, OperationGroup, Outgoing, arrange, chained
-
-ALIGNMENT = 16
-ADDRESSABLE = 1 << 32
-"""Offsets and sizes have 32 bits on the device."""
-
-LARGEST_MINIMUM = (1 << 31) - 1
-"""``min_message_size`` is read as an int."""
-
-DEFAULT_MAX_BYTES = 1 << 30
-DEFAULT_MAX_PACKETS = 1 << 20
-"""Default largest message; packets are for small ones."""
+from .lower import End, Incoming, Lowering, OperationGroup, Outgoing, arrange, chained
 
 NAMES = {Kind.REDUCE_SCATTER: "reducescatter"}
 """Names of collectives that MSCCL++ spells differently."""
@@ -67,7 +58,7 @@ def plan_of(
     program: Program,
     nodes: Sequence[int] | None = None,
     sizes: SizeRange | None = None,
-    longest: int = MAX_OPS,
+    longest: int = FACTS.operations,
 ) -> ExecutionPlan:
     """Return the plan of a program.
 
@@ -102,7 +93,7 @@ def plan_of(
         program.in_place,
         gpus,
         double_scratch=packets,
-        alignment=ALIGNMENT,
+        alignment=FACTS.vector_bytes,
         min_bytes=low,
         max_bytes=high,
     )
@@ -153,7 +144,9 @@ def largest_message(chunks: int, gpus: Sequence[GpuPlan], *, packets: bool) -> t
     there have 32 bits."""
     scratch = max(g.scratch_chunks for g in gpus) * (4 if packets else 1)
     largest = max(scratch, chunks)
-    return largest, (ADDRESSABLE - 1) // (largest * ALIGNMENT) * ALIGNMENT * chunks
+    return largest, (FACTS.address_bytes - 1) // (
+        largest * FACTS.vector_bytes
+    ) * FACTS.vector_bytes * chunks
 
 
 def message_sizes(
@@ -174,13 +167,13 @@ def message_sizes(
     largest, limit = largest_message(chunks, gpus, packets=packets)
     if not limit:
         raise UserError(
-            f"{largest} chunks of {ALIGNMENT} bytes exceed what 32 bits address",
+            f"{largest} chunks of {FACTS.vector_bytes} bytes exceed what 32 bits address",
             where=where,
             hint="fewer chunks or instances",
         )
-    default = DEFAULT_MAX_PACKETS if packets else DEFAULT_MAX_BYTES
+    default = LIMITS.packet_message_bytes if packets else LIMITS.message_bytes
     low, high = (sizes.low, sizes.high) if sizes else (0, min(limit, default))
-    if high > limit or low > LARGEST_MINIMUM:
+    if high > limit or low > FACTS.largest_minimum_bytes:
         raise UserError(
             f"messages of {high} bytes are too large for this plan: it takes up to {limit}",
             where=where,

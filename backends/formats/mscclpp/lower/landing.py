@@ -28,10 +28,10 @@ from dataclasses import field
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer, Instr, Op, Program, Slice
 
+from ..plan.model import LIMITS
 from ..plan.order import GOT, START, HappensBefore
 
 _PLAIN = frozenset({Op.RECV, Op.RECV_COPY_SEND})
-_TRIES = 4  # scratch places that are looked at for reuse, oldest first
 
 
 @dataclass(eq=False)
@@ -172,7 +172,7 @@ def _is_free(
 
 def _reuse(order: HappensBefore, free: deque[tuple[int, int]], send: int) -> int | None:
     """Return a place whose last message has been taken when ``send`` begins."""
-    for k in range(min(_TRIES, len(free))):
+    for k in range(min(LIMITS.reused_places, len(free))):
         offset, last = free[k]
         if order.ended(last, send, GOT):
             del free[k]

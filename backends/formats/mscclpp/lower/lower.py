@@ -37,10 +37,7 @@ from collections.abc import Callable, Iterator, Sequence
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer, Instr, Op, Slice
 
-from ..plan.model import Channel, LocalChunks, Operation, PlanOp, RemoteChunks
-
-MAX_SOURCES = 10
-"""Operands on one side of an operation."""
+from ..plan.model import FACTS, Channel, LocalChunks, Operation, PlanOp, RemoteChunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +258,10 @@ def chained(one: Operation, other: Operation) -> Operation | None:
         return None
     if other.src[0] != other.dst[0] or other.dst[0] in other.src[1:]:
         return None
-    if len(one.src) + len(other.src) - 1 > MAX_SOURCES:
+    if len(one.src) + len(other.src) - 1 > FACTS.operands:
         return None
     return Operation(PlanOp.REDUCE, src=one.src + other.src[1:], dst=one.dst)
 
-
-MAX_OPS = 64
-"""Operations of a thread block."""
 
 NOP = Operation(PlanOp.NOP)
 
@@ -319,7 +313,9 @@ def _semaphores(op: PlanOp, ids: Sequence[int]) -> Iterator[Operation]:
 
 
 def arrange(
-    groups: Sequence[OperationGroup], semaphore: Callable[[], int], longest: int = MAX_OPS
+    groups: Sequence[OperationGroup],
+    semaphore: Callable[[], int],
+    longest: int = FACTS.operations,
 ) -> list[tuple[Operation, ...]]:
     """Thread blocks of at most ``longest`` operations, one after another through a semaphore each.
 
@@ -359,7 +355,8 @@ def _must_meet(earlier: Operation, later: Operation) -> bool:
         return False
     if earlier.op is later.op is PlanOp.ACQUIRE:
         return True  # another thread must not take what an earlier acquire waits for
-    if _tells(later) and earlier.op not in _ONLY_TELLS:
+    tells = later.op in _TELLS or (later.op is PlanOp.PUT and later.channel is Channel.PORT)
+    if tells and earlier.op not in _ONLY_TELLS:
         return True
     if earlier.op in _LEARNS and later.op not in _ONLY_WAITS:
         return True
@@ -370,10 +367,6 @@ def _alone(op: Operation) -> bool:
     """Test if thread 0 does it alone."""
     posts = op.op in _POSTS and op.channel is Channel.PORT
     return len(op.ids) == 1 and (posts or op.op in _ONLY_TELLS | _ONLY_WAITS)
-
-
-def _tells(op: Operation) -> bool:
-    return op.op in _TELLS or (op.op is PlanOp.PUT and op.channel is Channel.PORT)
 
 
 def _overlap(one: Sequence[object], other: Sequence[object]) -> bool:

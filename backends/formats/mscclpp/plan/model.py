@@ -201,11 +201,54 @@ class GpuPlan:
         )
 
 
-MOST_CHUNKS = 1 << 20
-"""Chunks of a buffer that are followed here; at 4 GiB, the reach of 32 bits, one has 4 KiB."""
+@dataclass(frozen=True, slots=True)
+class MscclppFacts:
+    """Facts of the executor of MSCCL++ 0.9, and of the GPUs that it runs on."""
 
-UNLIMITED = 2**64 - 1
-"""The loader's largest ``max_message_size``."""
+    operations: int = 64  # of one thread block, those in pipelines included
+    channels: int = 16  # of one kind, of a thread block
+    remotes: int = 16  # of a thread block
+    channel_ids: int = 8  # that one operation names, and its remote operands
+    operands: int = 10  # on one side of an operation
+    semaphores: int = 16  # that one operation names
+    barriers: int = 16  # of a GPU
+    block_threads: int = 1024  # of CUDA
+    vector_bytes: int = 16  # of one load, of which every chunk is a multiple
+    address_bytes: int = 1 << 32  # offsets and sizes have 32 bits on the device
+    largest_minimum_bytes: int = (1 << 31) - 1  # ``min_message_size`` is read as an int
+    largest_message_bytes: int = (1 << 64) - 1  # of ``max_message_size``
+    least_group: int = 2  # ranks: ``cuMulticastCreate`` refuses one device
+    multicasts: int = 1024  # of all jobs of a rack of GB200
+    switch_sm: int = 90  # least ``sm_`` on which operations on switches compile to something
+    switch_blocks: int = 16  # of all members, that fill NVLink (NCCL 2.30: 16, on Blackwell 32)
+
+
+FACTS = MscclppFacts()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """How far a plan is written, followed and executed."""
+
+    message_bytes: int = 1 << 30  # largest message of a plan for which no size is given
+    packet_message_bytes: int = 1 << 20  # the same of packets, which are for small messages
+    reused_places: int = 4  # of scratch that are looked at for reuse, oldest first
+    clock_ranks: int = 8  # whose clocks are kept; callers go through the ranks one by one
+    chunks: int = 1 << 20  # at 4 GiB, the largest that offsets reach, one has 4 KiB
+    share_cuts: int = 1_000_000  # at all sizes of a chunk together, of which each order is followed
+    chunk_sizes: int = 8  # least number that is followed, however many accesses a plan has
+    accesses: int = 200_000  # at all sizes of a chunk together: some ten seconds
+    counter_rounds: int = 20  # each orders a further pair of blocks that share a counter
+    proof_words: int = 10_000_000_000  # edges x words of accesses of a race proof: a minute or so
+    table_words: int = 1 << 23  # of all moments at once: 64 MiB
+    orders: int = 6  # of an execution in a check, one of each policy
+    thread_steps: int = 2_000_000  # beyond which fewer orders are executed: some ten seconds
+    launches: int = 3  # in a row: double scratch comes round to its first half again
+    threads: int = 2  # of a block: two show all that more would
+    launch_share: float = 0.05  # probability that a GPU between two launches begins the next one
+
+
+LIMITS = PlanLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +265,7 @@ class ExecutionPlan:
     alignment: int = 16
     threads: int = 1024
     min_bytes: int = 0
-    max_bytes: int = UNLIMITED
+    max_bytes: int = FACTS.largest_message_bytes
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -261,10 +304,6 @@ def part(x: Operand, op: Operation, units: int, turn: int | None = None) -> tupl
     return (low, high) if turn is None else (low + turn * units, low + (turn + 1) * units)
 
 
-MOST_CUTS = 1_000_000
-"""Cuts of blocks, at all sizes of a chunk together, that are looked through for their orders."""
-
-
 def chunk_units(plan: ExecutionPlan) -> tuple[list[int], bool]:
     """Return sizes of a chunk, in alignment units, for all orders of the cuts of groups of blocks,
     and whether these are all orders.
@@ -293,7 +332,7 @@ def chunk_units(plan: ExecutionPlan) -> tuple[list[int], bool]:
     if low > stable:  # the same order at a smaller size
         low, high = stable + (low - stable) % period, stable + (low - stable) % period + high - low
     last = min(high, max(low, stable) + period)
-    most = low + MOST_CUTS // len(cuts)
+    most = low + LIMITS.share_cuts // len(cuts)
     orders: dict[tuple[tuple[int, int], ...], int] = {}
     for units in range(low, min(last, most) + 1):
         places = [divmod(j * (s * units // n) + min(j, s * units % n), units) for s, j, n in cuts]

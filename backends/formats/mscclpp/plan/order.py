@@ -19,8 +19,9 @@ from weft.dsl.base.layers import EdgeLevels
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import ABSENT, RECEIVES, SENDS, Instr, Program
 
-START, GOT, END = 0, 1, 2
-_KEPT = 8  # limit on ranks whose clocks are kept; callers go through the ranks one by one
+from .model import LIMITS
+
+START, GOT, END = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class HappensBefore:
             mine = np.arange(p.block_start[first], p.block_start[end])
             table[3 * mine + END, p.block[mine] - first] = p.index[mine]
             self._levels.advance(table)
-            while len(self._clocks) >= _KEPT:
+            while len(self._clocks) >= LIMITS.clock_ranks:
                 self._clocks.pop(next(iter(self._clocks)))
             self._clocks[rank] = table
         return self._clocks[rank]

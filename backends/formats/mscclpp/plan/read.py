@@ -16,8 +16,8 @@ from weft.dsl.base.files import Fields, parse_json
 from weft.dsl.nouns.program import Buffer
 
 from .model import (
-    MOST_CHUNKS,
-    UNLIMITED,
+    FACTS,
+    LIMITS,
     Channel,
     ExecutionPlan,
     GpuPlan,
@@ -72,7 +72,7 @@ class _PlanReader:
             alignment=_whole(f, "buffer_alignment", where, 16),
             threads=_whole(f, "num_threads_per_block", where, 1024),
             min_bytes=_whole(f, "min_message_size", where, 0),
-            max_bytes=_whole(f, "max_message_size", where, UNLIMITED),
+            max_bytes=_whole(f, "max_message_size", where, FACTS.largest_message_bytes),
         )
         self.rest(f, where)
         return ExecutionPlan(
@@ -249,8 +249,9 @@ def _whole(f: Fields, key: str, where: str, *default: Any) -> int:
 
 def _chunks(f: Fields, key: str, where: str) -> int:
     value = _whole(f, key, where)
-    if value > MOST_CHUNKS:
+    if value > LIMITS.chunks:
         raise BadFile(
-            f"{key!r} is {value}, more than the {MOST_CHUNKS} chunks that are followed", where=where
+            f"{key!r} is {value}, more than the {LIMITS.chunks} chunks that are followed",
+            where=where,
         )
     return value

@@ -21,19 +21,15 @@ from weft.dsl.nouns.collective import Collective
 
 from ....execute.execute import Execution
 from ....execute.layout import Data, data, layout
-from ...mscclpp.plan.model import ExecutionPlan
+from ...mscclpp.plan.model import LIMITS, ExecutionPlan
 from .language import ASLEEP, STEP, Language, TileValue, functions
-from .memory import THREADS, WORD, BlockThreads, MemoryRace, WeakMemory
+from .memory import WORD, BlockThreads, MemoryRace, WeakMemory
 
 ORIGIN = 64
 """Address of the first word."""
 
 LAST = (1 << 31) - 1
 """The largest number of a launch: the next one is negative."""
-
-MOST_TURNS = 20_000_000
-"""Turns of blocks after which a run is given up; a rank's wait ends earlier, as a deadlock."""
-
 
 Running = tuple[BlockThreads, Iterator[str]]
 """A block, and the rest of its turns."""
@@ -52,6 +48,7 @@ class Trial:
     dtype: str = "int32"
     turn: int = 0
     report: bool = True
+    most_turns: int = 20_000_000  # of blocks; then a run is given up, a deadlock ends earlier
 
 
 def run_kernel(
@@ -148,7 +145,7 @@ class KernelRun:
             BlockThreads(r, b, 0) for r, n in enumerate(per_rank_blocks) for b in range(n)
         ]
         for number, block in enumerate(self.blocks):
-            block.first = THREADS * number
+            block.first = LIMITS.threads * number
         self.memory = WeakMemory(
             words, owner, self.blocks, self.rng, trial.report, across="CAST" in self.kernel
         )
@@ -201,12 +198,10 @@ class KernelRun:
         return [(block, self._block(block)) for block in mine]
 
     def _block(self, block: BlockThreads) -> Iterator[str]:
-        """Return the turns of a block of a launch."""
         run: Iterator[str] = self.kernel["run"](*self._arguments(block.rank))
         return run
 
     def _arguments(self, rank: int) -> tuple[Any, ...]:
-        """Return the arguments of the kernel on a rank."""
         k, tl = self.kernel, self.tl
         words = tl.int64 if self.word == 8 else tl.int32
         addresses = [self._pointer(a, tl.int32) for a in self.addresses[:-1]]
@@ -264,7 +259,7 @@ class KernelRun:
         ready: list[Running] = []
         asleep: list[Running] = []
         pick = self._policy()
-        for _ in range(MOST_TURNS):
+        for _ in range(self.trial.most_turns):
             if self.rng.random() < self.early:
                 self.memory.arrive()
             idle = [r for r in range(ranks) if not left[r] and launched[r] < launches]

@@ -31,7 +31,8 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
 
-THREADS = 2
+from ...mscclpp.plan.model import LIMITS
+
 WORD = 4
 """Bytes of a word: addresses are in bytes."""
 
@@ -95,14 +96,16 @@ class WeakMemory:
     version: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        threads = THREADS * len(self.blocks)
+        threads = LIMITS.threads * len(self.blocks)
         self.clock = np.zeros((threads, threads), np.int32)
         np.fill_diagonal(self.clock, 1)
         self.writer = np.zeros(len(self.words), np.int32)
         self.written = np.zeros(len(self.words), np.int32)
         self.before = self.words.copy()
         self.mine = [
-            np.array([b.first + k for b in self.blocks if b.rank == r for k in range(THREADS)])
+            np.array(
+                [b.first + k for b in self.blocks if b.rank == r for k in range(LIMITS.threads)]
+            )
             for r in range(max((b.rank for b in self.blocks), default=-1) + 1)
         ]
         self.readers = [np.arange(threads)] * len(self.mine) if self.across else self.mine
@@ -141,7 +144,7 @@ class WeakMemory:
 
     def store(self, by: BlockThreads, words: Ints, values: AnyArray, unit: int = 1) -> None:
         """Store plain words; a scalar is stored by thread 0."""
-        shares = self._shares(by, words, unit)[: 1 if len(words) == unit else THREADS]
+        shares = self._shares(by, words, unit)[: 1 if len(words) == unit else LIMITS.threads]
         owner = int(self.owner[words[0]])
         for thread, own in shares:
             if not len(own):
@@ -163,7 +166,7 @@ class WeakMemory:
 
     def _race(self, by: BlockThreads, does: str, word: int, other: int) -> None:
         if self.report:
-            whose = self.blocks[int(other) // THREADS]
+            whose = self.blocks[int(other) // LIMITS.threads]
             raise MemoryRace(
                 f"{by} {does} word {word} of rank {self.owner[word]}, unordered with {whose}"
             )
@@ -257,7 +260,7 @@ class WeakMemory:
 
     def meet(self, by: BlockThreads) -> None:
         """The threads of a block meet: each sees the writes of the other."""
-        self._join(np.arange(by.first, by.first + THREADS))
+        self._join(np.arange(by.first, by.first + LIMITS.threads))
 
     def _join(self, rows: Ints) -> None:
         self.clock[rows] = self.clock[rows].max(axis=0)

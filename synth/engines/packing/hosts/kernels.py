@@ -15,8 +15,9 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.jit import Array, compiled
 
+from ....base.heaps import pop, push
 from ....fabric.hosts import GroupGraph
-from ..trees.kernels import FAR, STEEPEST, _pop, _push
+from ..trees.kernels import FAR, STEEPEST
 
 
 class TreeJobs(NamedTuple):
@@ -42,7 +43,7 @@ class Wave(NamedTuple):
 def _record(graph: GroupGraph, back: Array, node: int, links: Array) -> int:
     """The route that ends at a node, from its GPU on, -1 after its end; returns that GPU."""
     links[:] = -1
-    at, used = node, 0
+    at, used = node, 0  # back from the end: links come last first
     while True:
         links[used] = back[at]
         used += 1
@@ -73,7 +74,7 @@ def _grow(
     ``order`` (groups - 1,) and ``links`` (groups - 1, width) from there on. Returns the new
     count, -1 if some group is out of reach.
     """
-    dist, back, steps, depth, keys, items = work
+    dist, back, steps, depth, keys, items = work  # columns: see _room_for_work
     dist[:] = FAR
     size, missing = 0, 0
     for g in range(len(depth)):
@@ -83,11 +84,11 @@ def _grow(
             if 0 <= depth[g] < relay:
                 dist[m] = level * depth[g]
                 steps[m] = 0
-                size = _push(keys, items, size, dist[m], m)
+                size = push(keys, items, size, dist[m], m)
     while size and missing:
         at, node = keys[0], items[0]
-        size = _pop(keys, items, size)
-        if at != dist[node]:
+        size = pop(keys, items, size)
+        if at != dist[node]:  # an older entry of the node: a cheaper one was settled
             continue
         g = graph.group[node]
         if g >= 0 and depth[g] < 0:
@@ -98,11 +99,11 @@ def _grow(
             missing -= 1
             for j in range(graph.member_start[g], graph.member_start[g + 1]):
                 m = graph.member[j]
-                dist[m] = -1.0
+                dist[m] = -1.0  # less than any cost: no hop ends here again
                 if depth[g] < relay:
                     dist[m] = level * depth[g]
                     steps[m] = 0
-                    size = _push(keys, items, size, dist[m], m)
+                    size = push(keys, items, size, dist[m], m)
             continue
         if steps[node] >= graph.width:
             continue
@@ -119,7 +120,7 @@ def _grow(
                 dist[to], back[to], steps[to] = cost, i, steps[node] + 1
                 if size == len(keys):
                     return -1
-                size = _push(keys, items, size, cost, to)
+                size = push(keys, items, size, cost, to)
     return -1 if missing else count
 
 
@@ -139,14 +140,7 @@ def _count(
     state: tuple[Array, Array, Array, float],
 ) -> None:
     """Put a tree's load on its resources (or take it off) and keep their prices up to date."""
-    load, price, room, eta = state
-    for k in range(links.shape[0]):
-        for j in range(links.shape[1]):
-            i = links[k, j]
-            if i < 0:
-                break
-            for r in range(graph.row_start[i], graph.row_start[i + 1]):
-                load[graph.rows[r]] += weight
+    load, price, room, eta = state  # by resource; price is kept equal to _worth of the load
     for k in range(links.shape[0]):
         for j in range(links.shape[1]):
             i = links[k, j]
@@ -154,6 +148,7 @@ def _count(
                 break
             for r in range(graph.row_start[i], graph.row_start[i + 1]):
                 row = graph.rows[r]
+                load[row] += weight
                 price[row] = _worth(load[row], room[row], eta)
 
 
@@ -162,12 +157,13 @@ def _room_for_work(graph: GroupGraph) -> tuple[Array, ...]:
     nodes = len(graph.out_start) - 1
     most = 16 * (len(graph.link_src) + nodes)
     return (
-        np.empty(nodes),
-        np.full(nodes, -1),
-        np.zeros(nodes, np.int64),
+        np.empty(nodes),  # dist: cost of the cheapest way found to each node
+        np.full(nodes, -1),  # back: the link by which that way ends
+        np.zeros(nodes, np.int64),  # steps: links of it since the last GPU
+        # depth: hops from the root to each group; -1: not in the tree
         np.empty(len(graph.member_start) - 1, np.int64),
-        np.empty(most),
-        np.empty(most, np.int64),
+        np.empty(most),  # keys of the heap; a tree for which it is too small is given up
+        np.empty(most, np.int64),  # items of the heap: nodes
     )
 
 
@@ -260,8 +256,10 @@ def route_all(
     work = _room_for_work(jobs.graphs[0])
     load, price = base.copy(), np.empty(len(base))
     found = np.full(len(etas), FAR)
+    # of the roots that are tried
     try_order, try_links = order[0, :step].copy(), links[0, :step].copy()
     for turn in range(len(etas)):
+        # the first pass starts without trees, others from the pass before
         eta, last = etas[turn], max(turn - 1, 0)
         state = (load, price, room, eta)
         for row in range(len(price)):

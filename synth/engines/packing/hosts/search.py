@@ -100,26 +100,20 @@ class HostTask:
 
 @dataclass(frozen=True, eq=False)
 class TreeDemand:
-    """Trees to be found.
-
-    Attributes:
-        graphs: the graph of groups, and the same with every link turned round if that is wanted.
-        turned: which of the two each tree grows on, shape (trees,).
-        roots: its first group, of which any GPU may send.
-        weights: load of a resource by each tree.
-        room, base: capacity of a resource, and its fixed load.
-        waves: in how many turns groups join each tree; empty: at once.
-        free: trees 2p and 2p + 1 choose their common root; number of candidates in every pass.
-    """
+    """Trees to be found."""
 
     task: HostTask
+    # The graph of groups, and the same with every link turned round if that is wanted
     graphs: tuple[Any, Any]
-    turned: Ints
-    roots: Ints
-    weights: Floats
+    turned: Ints  # which of the two each tree grows on, shape (trees,)
+    roots: Ints  # its first group, of which any GPU may send
+    weights: Floats  # load of a resource by each tree
+    # room, base: capacity of a resource, and its fixed load
     room: Floats
     base: Floats
+    # In how many turns groups join each tree; empty: at once
     waves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    # Trees 2p and 2p + 1 choose their common root; number of candidates in every pass
     free: int = 0
 
     @property

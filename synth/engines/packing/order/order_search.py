@@ -90,19 +90,13 @@ ORDER_EFFORT = OrderEffort()
 
 @dataclass(frozen=True, slots=True)
 class OrderLimits:
-    """Limits of one search for orders.
+    """Limits of one search for orders."""
 
-    Attributes:
-        meter: counts the runs, and ends the search; one without a limit runs all.
-        segments: number of slices; 0 tries several.
-        seed: seed of the restarts.
-        effort: limits of its work.
-    """
-
+    # Counts the runs, and ends the search; one without a limit runs all
     meter: Meter = field(default_factory=lambda: Meter(1 << 62))
-    segments: int = 0
-    seed: int = 0
-    effort: OrderEffort = ORDER_EFFORT
+    segments: int = 0  # number of slices; 0 tries several
+    seed: int = 0  # seed of the restarts
+    effort: OrderEffort = ORDER_EFFORT  # limits of its work
 
     def over(self) -> bool:
         """Return True if the work is done, or the search was cancelled."""
@@ -370,7 +364,6 @@ class _OrderSearch:
 
     @property
     def done(self) -> bool:
-        """Return True if the best is at the floor."""
         return self.least.time_us <= self.trial.effort.near * self.floor_in(self.least.segments)
 
     def rise(self) -> bool:

@@ -50,21 +50,14 @@ _BLOCK = 1 << 20  # transfers whose routes are made at a time, for the sake of m
 
 @dataclass(frozen=True, eq=False)
 class TemplateHops:
-    """Columns of the hops of all templates, one template after the other.
+    """Columns of the hops of all templates, one template after the other."""
 
-    Attributes:
-        tree: the template of each hop, shape (hops,).
-        src, dst, reduce: as in :class:`PackedTree`.
-        level: hops on the longest chain that must come before.
-        start, links: the route of hop i is ``links[start[i]:start[i + 1]]``.
-    """
-
-    tree: Ints
-    src: Ints
-    dst: Ints
-    reduce: Bools
-    level: Ints
-    start: Ints
+    tree: Ints  # template of each hop
+    src: Ints  # rank, in the frame of the template
+    dst: Ints  # rank, likewise
+    reduce: Bools  # what comes is added to what is there
+    level: Ints  # hops on the longest chain that must come before
+    start: Ints  # (hops + 1,): of links, the route of each hop
     links: Ints
 
     def __len__(self) -> int:
@@ -116,22 +109,13 @@ def _levels(source: Ints, target: Ints, reduce: Bools, places: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class PackingPlan:
-    """A packing prepared for schedules: its transfers, without their order.
-
-    Attributes:
-        packing: what it was made from.
-        hops: the hops of its templates.
-        shares: grains of each template, and whether they are exact.
-        collective: the plain collective, cut into the pieces that the trees carry.
-        piece: chunk of ``collective`` that image g of template t carries, shape (templates,
-            elements).
-    """
+    """A packing prepared for schedules: its transfers, without their order."""
 
     packing: Packing
     hops: TemplateHops
-    shares: TemplateShares
-    collective: Collective
-    piece: Ints
+    shares: TemplateShares  # grains of each template, and whether they are exact
+    collective: Collective  # the plain one, cut into the pieces that the trees carry
+    piece: Ints  # (templates, elements): chunk of the collective that an image carries
 
     @staticmethod
     def of(packing: Packing, grains: int = 0) -> PackingPlan:
@@ -147,7 +131,7 @@ class PackingPlan:
         idle = np.setdiff1d(np.arange(packing.collective.chunks), carried)
         everything = np.concatenate([carried, idle])
         nearby = np.concatenate([_slots(packing, given.kept).ravel(), np.zeros_like(idle)])
-        order = np.lexsort((nearby, everything))
+        order = np.lexsort((nearby, everything))  # pieces by chunk, in it by slot
         piece = np.empty(len(order), np.int64)
         piece[order] = np.arange(len(order))
         each = np.repeat(given.grains, given.plain.shape[1])
@@ -177,6 +161,7 @@ class PackingPlan:
         O(transfers), in array operations.
         """
         hops, packing = self.hops, self.packing
+        # of each hop, in the order of the templates
         urgency = np.asarray(hops.level if priority is None else priority, np.int64)
         order = np.lexsort((urgency, hops.level))
         elements = len(packing.images)
@@ -276,25 +261,18 @@ def unfolded(packing: Packing) -> Packing:
 class PlanQuotient:
     """The hops of a plan on orbits of resources. Holds are in ticks that shrink with the message.
 
-    Attributes:
-        plan: what it was made from.
-        work: its hops. A place is (template, rank, whether sums or copies come there), a resource
-            an orbit of them; ``leaves`` are the longest holds, and ``lasts`` leave out α.
-        alpha: µs of each route.
-        tick: µs per byte of a slice that a tick is.
-        exact: no two images of a hop meet at a resource, so the full schedule takes as long.
-        met: messages of each hold: images of its hop that come to one resource.
-        loads, messages: ticks that each resource is held for one slice, and by how many messages.
+    In ``work`` a place is (template, rank, whether sums or copies come there), a resource an orbit
+    of them; ``leaves`` are the longest holds, and ``lasts`` leave out α.
     """
 
     plan: PackingPlan
     work: SliceWork
-    alpha: Floats
-    tick: Fraction
-    exact: bool
-    met: Ints
-    loads: Ints
-    messages: Ints
+    alpha: Floats  # µs of each route
+    tick: Fraction  # µs per byte of a slice that a tick is
+    exact: bool  # no two images of a hop meet at a resource: the full schedule takes as long
+    met: Ints  # messages of each hold: images of its hop that come to one resource
+    loads: Ints  # ticks that each resource is held for one slice
+    messages: Ints  # and by how many messages
 
     @staticmethod
     def of(plan: PackingPlan) -> PlanQuotient:
@@ -311,6 +289,7 @@ class PlanQuotient:
         hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]
         keys, uses = np.unique(hop * len(size) + orbit[held], return_counts=True)
         hop, resource = keys // len(size), keys % len(size)
+        # images of a hop that share one resource of the orbit
         met = uses * len(packing.images) // size[resource]
         holds = plan.shares.grains[hops.tree[hop]].astype(object) * x[resource] * met
         unit /= plan.collective.message_chunks

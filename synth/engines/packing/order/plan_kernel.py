@@ -52,24 +52,18 @@ FOREVER = 1 << 62
 
 
 class SliceWork(NamedTuple):
-    """Hops of one slice of the message, with their dependencies and resources.
+    """Hops of one slice of the message, with their dependencies and resources."""
 
-    Hop h reads place ``source[h]`` after all ``arrivals`` of that place, and then makes one
-    arrival at ``target[h]``; hops ``readers[first_reader[p]:first_reader[p + 1]]`` read place p.
-    It occupies ``resources[first_resource[h]:first_resource[h + 1]]`` for ``holds`` ticks each, has
-    left after ``leaves`` ticks and arrived after ``lasts`` ticks.
-    """
-
-    source: Ints
-    target: Ints
-    arrivals: Ints
-    first_reader: Ints
-    readers: Ints
-    first_resource: Ints
-    resources: Ints
-    holds: Ints
-    leaves: Ints
-    lasts: Ints
+    source: Ints  # place that a hop reads, after all arrivals there
+    target: Ints  # place at which it makes one arrival
+    arrivals: Ints  # by place: how many there are; 0: data is there from the start
+    first_reader: Ints  # (places + 1,): of readers, the hops that read place p
+    readers: Ints  # hops, by the place that they read
+    first_resource: Ints  # (hops + 1,): of resources and holds, those of hop h
+    resources: Ints  # resource of each hold, by hop
+    holds: Ints  # ticks from the start of the hop for which it is held
+    leaves: Ints  # ticks from the start of a hop until all its resources are free
+    lasts: Ints  # ticks from the start of a hop to its arrival
     resource_count: int
 
 
@@ -99,7 +93,7 @@ def memory(w: SliceWork, slices: int, priority: Array, stride: int) -> Array:
     m = np.zeros(at_events + (2 * jobs + w.resource_count + 1) * EVENT_COLUMNS, np.int64)
     m[HEADS_AT], m[EVENTS_AT] = at_heads, at_events
     for resource in range(QUEUE_COUNTS, at_holds, ROW_COLUMNS):
-        m[resource + QUEUE] = -1
+        m[resource + QUEUE] = -1  # no client waits for it
     for i in range(len(w.resources)):
         m[at_holds + i * HOLD_COLUMNS + ROW] = QUEUE_COUNTS + w.resources[i] * ROW_COLUMNS
         m[at_holds + i * HOLD_COLUMNS + TICKS] = w.holds[i]
@@ -110,6 +104,7 @@ def memory(w: SliceWork, slices: int, priority: Array, stride: int) -> Array:
         m[leg + LEAVES], m[leg + ARRIVES] = w.leaves[hop], w.lasts[hop]
         for part in range(slices):
             job = at_jobs + (part * hops + hop) * CLIENT_COLUMNS
+            # ties go by address: slice, then hop
             m[job + KEY], m[job + PLACE] = priority[hop] + part * stride, job
             m[job + CHILD] = m[job + SIBLING] = -1
             m[job + LEG] = leg
@@ -153,7 +148,7 @@ def makespan(
     heap, jobs_at = m[EVENTS_AT], m[HEADS_AT] - jobs * CLIENT_COLUMNS
     waits = np.full(jobs, 2, np.int64)  # for its data, and for the slice before it
     waits[:hops] = 1
-    missing = np.empty(places * slices, np.int64)
+    missing = np.empty(places * slices, np.int64)  # arrivals still to come, by slice and place
     for part in range(slices):
         missing[part * places : (part + 1) * places] = w.arrivals
         for place in range(places):

@@ -143,8 +143,9 @@ class _LoadedRoutes:
         self._topology = topology
         self.looks = 0  # at links, so far
         least = images[:, : topology.ranks].min(axis=0)
+        # one rank of each orbit
         self._alone = np.flatnonzero(least == np.arange(topology.ranks)).tolist()
-        self._orbit = link_images.min(axis=0).tolist()
+        self._orbit = link_images.min(axis=0).tolist()  # of each link: the least of its images
         size = np.bincount(self._orbit, minlength=len(self._orbit))
         bandwidth = np.array([float(x.bandwidth) for x in topology.links])
         self._alpha = [float(x.latency) for x in topology.links]
@@ -152,7 +153,7 @@ class _LoadedRoutes:
         # The cost of one more use of a link: the less, the wider it is and the more stand for it.
         each = _BALANCE * mean * bandwidth.mean() / bandwidth / np.maximum(1, size)
         self._each = each.tolist()
-        self._price = [0.0] * len(self._orbit)
+        self._price = [0.0] * len(self._orbit)  # of each orbit, at its least link
         self._near = [neighbours(topology, backward) for backward in (False, True)]
 
     def tree(self, roots: list[int], leaves: list[int], backward: bool = False) -> list[Route]:
@@ -268,11 +269,11 @@ class _Market:
     """Congestion prices: load of each orbit of links, relative to its capacity at the rate."""
 
     ranks: int
-    orbit: list[int]
-    share: list[float]
-    load: list[float]
-    near: list[list[tuple[int, int]]]
-    looks: int
+    orbit: list[int]  # of each link: the least of its images
+    share: list[float]  # of each link: what one use by a template adds to the load of its orbit
+    load: list[float]  # of each orbit, at its least link; 1: full at the rate
+    near: list[list[tuple[int, int]]]  # of each node: links that go on, and their other ends
+    looks: int  # at links, so far
 
     def __init__(self, packing: Packing, backward: bool) -> None:
         topology = packing.topology
@@ -295,7 +296,6 @@ class _Market:
                 self.load[self.orbit[i]] += sign * self.share[i]
 
     def worst(self) -> float:
-        """The largest load."""
         return max(self.load)
 
     def _price(self, link: int, eta: float) -> float:
@@ -309,6 +309,7 @@ class _Market:
         agenda: list[tuple[float, int, int, tuple[int, ...]]] = []
         self._offer(agenda, root, eta)
         while agenda:
+            # noted: the price when it was put there; prices have risen since
             noted, node, origin, links = heappop(agenda)
             if node in joined:
                 continue
@@ -325,7 +326,7 @@ class _Market:
     def _offer(
         self, agenda: list[tuple[float, int, int, tuple[int, ...]]], rank: int, eta: float
     ) -> None:
-        """Return the cheapest routes from a rank to all ranks, over nodes that do not store."""
+        """Put the cheapest route from a rank to each other on the agenda, if no GPU lies on it."""
         ways: list[tuple[float, int, tuple[int, ...]]] = [(0.0, rank, ())]
         done: set[int] = set()
         while ways:

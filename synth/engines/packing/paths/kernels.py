@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.dsl.base.jit import compiled
 
-FAR = np.int64(1) << np.int64(62)
+FAR = np.int64(1) << np.int64(62)  # above any sum of costs
 ONE = 1 << 20
 """Price of a full resource, in integer costs."""
 
@@ -75,10 +75,10 @@ def search(
     # Links of node v: out_links[out_start[v]:out_start[v + 1]]; resource orbits of link i likewise;
     # latency: α in whole units of the net; stores: 1 where a hop ends (the GPUs), else 0.
     out_start, out_links, head, resource_start, resources, latency, stores = net
-    # place: index in the heap, -1 not reached, -2 settled; since: latency after the last GPU.
+    # place: index in the heap, -1 not reached, -2 settled; since: α of the path so far.
     key, into, heap, place, since = work
     for v in range(len(into)):
-        key[0, v] = FAR
+        key[0, v] = FAR  # not reached
         key[1, v] = key[2, v] = since[v] = 0
         into[v] = place[v] = -1
     key[0, source] = 0
@@ -91,11 +91,12 @@ def search(
             break
         looked += 1 + out_start[node + 1] - out_start[node]
         size -= 1
-        place[node] = -2
+        place[node] = -2  # settled: its keys are final
         if size > 0:
             heap[0] = heap[size]
             place[heap[0]] = 0
             _sink(heap, place, key, size)
+        # a hop ends here: its arrival counts
         wait = since[node] if stores[node] else 0
         for i in range(out_start[node], out_start[node + 1]):
             link = out_links[i]
@@ -130,11 +131,11 @@ def search(
 def workspace(nodes: int) -> Any:
     """The arrays of :func:`search`."""
     return (
-        np.zeros((3, nodes), np.int64),
-        np.zeros(nodes, np.int64),
-        np.zeros(nodes, np.int64),
-        np.zeros(nodes, np.int64),
-        np.zeros(nodes, np.int64),
+        np.zeros((3, nodes), np.int64),  # key: (measure, node)
+        np.zeros(nodes, np.int64),  # into: the last link of the path to each node
+        np.zeros(nodes, np.int64),  # heap: nodes, the least key first
+        np.zeros(nodes, np.int64),  # place: of each node in the heap
+        np.zeros(nodes, np.int64),  # since: α of the path to each node
     )
 
 
@@ -218,7 +219,7 @@ def reroute(
     price = np.zeros(len(room), np.int64)
     for resource in range(len(room)):
         _reprice(price, load, room, past, eta, resource)
-    fresh = np.zeros(paths.shape[1], np.int32)
+    fresh = np.zeros(paths.shape[1], np.int32)  # the new path, before it replaces the old one
     looked = 0
     for k in order:
         crowded = every or length[k] == 0
@@ -276,7 +277,7 @@ def settle(
         _price_use(price, load, full, steep, resource)
     looked = 0
     for c in order:
-        s, kept = source[c], tree[c]
+        s, kept = source[c], tree[c]  # index of the source in into; the tree so far
         node = dst[c]
         while node != src[c]:
             link = into[kept, s, node]
@@ -286,6 +287,7 @@ def settle(
             node = tail[link]
         best, least = kept, FAR
         for turn in range(len(into)):
+            # the tree so far, then all others
             k = kept if turn == 0 else turn - 1 if turn <= kept else turn
             cost, node = np.int64(0), dst[c]
             while node != src[c] and cost < least:

@@ -58,18 +58,15 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
 
 @dataclass(frozen=True, eq=False)
 class _MessageRoutes:
-    """Chunks to be moved, with the routes that each may take.
+    """Chunks to be moved, with the routes that each may take."""
 
-    Attributes:
-        src, dst, chunk: of each message.
-        ways: for each message, those of fewest links and among them the widest.
-        hold: for each message µs per byte of M that it holds the narrowest link of a way.
-    """
-
+    # src, dst, chunk: of each message
     src: Ints
     dst: Ints
     chunk: Ints
+    # For each message, those of fewest links and among them the widest
     ways: tuple[tuple[Way, ...], ...]
+    # For each message µs per byte of M that it holds the narrowest link of a way
     hold: tuple[Fraction, ...]
 
     @staticmethod

@@ -11,13 +11,11 @@ from weft.dsl.base.jit import compiled
 
 
 class Choices(NamedTuple):
-    """Routes to choose from: transfer t takes one of the routes ``first[t]:first[t + 1]``; route r
-    uses ``resources[first_resource[r]:first_resource[r + 1]]``.
-    """
+    """Routes to choose from, and what they use."""
 
-    first: Ints
-    first_resource: Ints
-    resources: Ints
+    first: Ints  # (transfers + 1,): the routes of which transfer t takes one
+    first_resource: Ints  # (routes + 1,): of resources, those that route r uses
+    resources: Ints  # links and shared resources, by route
     resource_count: int
 
 
@@ -30,7 +28,7 @@ def edge_colouring(src: Ints, dst: Ints, ranks: int, colours: int) -> Ints:
     """
     # at[side, rank, colour]: the edge of that colour there (0: it sends), -1: the colour is free.
     at = np.full((2, ranks, colours), -1, np.int64)
-    colour = np.full(len(src), -1, np.int64)
+    colour = np.full(len(src), -1, np.int64)  # round of each edge; -1: none yet
     for edge in range(len(src)):
         a = np.argmin(at[0, src[edge]])
         b = np.argmin(at[1, dst[edge]])
@@ -131,10 +129,11 @@ def settle(
     The pause takes ``tenure`` steps, and up to as many again by chance. Returns the number of
     meetings left in the best colouring seen.
     """
-    use = np.zeros((c.resource_count, colours), np.int32)
+    use = np.zeros((c.resource_count, colours), np.int32)  # transfers on a resource in a round
     state = np.array([seed * 2654435761 + 88172645463325252], np.int64)
+    # step until which a route in a round is not taken again
     left = np.full((c.first[-1], colours), -1, np.int64)
-    total = 0
+    total = 0  # meetings: each pair of uses of a resource in a round counts one
     for t in range(len(colour)):
         total += _meets(c, use, route[t], colour[t])
         _put(c, use, route[t], colour[t], 1)
@@ -145,7 +144,7 @@ def settle(
         t = _random_below(state, len(colour))
         r, k = route[t], colour[t]
         _put(c, use, r, k, -1)
-        own = _meets(c, use, r, k)
+        own = _meets(c, use, r, k)  # of the transfer, which is taken off its resources here
         if own:
             span = (0, colours) if moves else (k, k + 1)
             to, at, met = _better(c, use, left, state, (step, t, r, k), span, best - total + own)

@@ -117,28 +117,21 @@ _FINE = 1 << 20  # steps of α between nothing and the longest link
 
 @dataclass(frozen=True, eq=False)
 class PathNet:
-    """Arrays for the kernels.
-
-    Attributes:
-        orbits: the group; resource orbits below are those of ``orbits.row_orbit``.
-        width: GB/s that one template may count on in each resource orbit: a path of one template
-            loads every resource of an orbit by (uses · elements / resources of the orbit), so the
-            width is bandwidth · resources / elements.
-        graph: links by node, heads, resource orbits by link, α and storing nodes, as kernels want
-            them.
-        tail: the source of every link.
-        delay: α of every link in whole units, then links, then GPUs, so that sums compare first
-            by α, then by length.
-        longest: links that a path may have.
-    """
+    """Arrays for the kernels."""
 
     topology: Topology
-    orbits: Orbits
+    orbits: Orbits  # the group; resource orbits below are those of orbits.row_orbit
+    # GB/s that one template may count on in each resource orbit: a path of one template loads every
+    # resource of an orbit by (uses · elements / resources of the orbit), so the width is bandwidth
+    # · resources / elements
     width: tuple[Fraction, ...]
+    # Links by node, heads, resource orbits by link, α and storing nodes, as kernels want them
     graph: Any
-    tail: Ints
+    tail: Ints  # the source of every link
+    # α of every link in whole units, then links, then GPUs, so that sums compare first by α, then
+    # by length
     delay: Ints
-    longest: int
+    longest: int  # links that a path may have
 
     @property
     def resource_orbits(self) -> int:

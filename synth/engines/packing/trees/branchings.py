@@ -27,10 +27,11 @@ def _contract(weight: Array, up: Array, tail: Array, head: Array) -> int:
     for v in range(n):
         lands[v, :] = v
     label = np.arange(n)
-    slot = np.empty(2 * n, np.int64)
+    slot = np.empty(2 * n, np.int64)  # row of enters and lands that each vertex uses
     slot[:n] = np.arange(n)
     paid = np.zeros(2 * n)
     on_path = np.zeros(2 * n, np.bool_)
+    # live vertices, each entered by its cheapest arc from the next one
     path = np.empty(2 * n, np.int64)
     up[:] = -1
     path[0], size, count = 0, 1, n
@@ -98,7 +99,7 @@ def _expand(
     is left is entered by its own cheapest arc and opened where that lands.
     """
     gone[:] = False
-    stack = np.empty(count, np.int64)
+    stack = np.empty(count, np.int64)  # vertices still to be entered by their own cheapest arc
     size = 0
     parent[:] = -1
     first, last = root, -1
@@ -136,8 +137,8 @@ def edmonds(
     cost = np.empty(len(net.cell_head))
     back = np.full((len(net.sources), len(net.out_start) - 1), -1)
     cheapest(net, length, cost, back)
-    weight = np.full((n, n), FAR)
-    at = np.full((n, n), -1)
+    weight = np.full((n, n), FAR)  # cost of the arc from tail to head; FAR: none
+    at = np.full((n, n), -1)  # that arc
     for a in range(len(net.arc_tail)):
         u, v = net.arc_tail[a], net.arc_head[a]
         weight[u, v] = cost[net.arc_cell[a]]
@@ -145,11 +146,11 @@ def edmonds(
     if anchor >= 0:
         weight[:, anchor] = 0.0
         weight[anchor, anchor] = FAR
-    up = np.empty(2 * n, np.int64)
+    up = np.empty(2 * n, np.int64)  # of the contraction forest: see _contract
     tail = np.empty(2 * n, np.int64)
     head = np.empty(2 * n, np.int64)
     count = _contract(weight, up, tail, head)
-    start = np.zeros(2 * n + 1, np.int64)
+    start = np.zeros(2 * n + 1, np.int64)  # CSR of what was contracted into each vertex, in child
     for x in range(count):
         if up[x] >= 0:
             start[up[x] + 1] += 1

@@ -15,6 +15,8 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.jit import Array, compiled
 
+from ....base.heaps import pop, push
+
 FAR = 1e300
 """Distance greater than that of any route."""
 
@@ -23,71 +25,26 @@ STEEPEST = 30.0
 
 
 class TreeNet(NamedTuple):
-    """A machine in arrays (all int64): links, arcs, cells.
+    """A machine in arrays (all int64): links, arcs, cells."""
 
-    ``ranks`` come first among the nodes; ``width`` is the most links of a route. Link i loads the
-    resource orbits ``resources[resource_start[i]:resource_start[i+1]]``.
-    ``out_link[out_start[v]:…]`` leave node v. ``sources`` are the representatives; cell q is the
-    hop ``sources[cell_source[q]]`` to ``cell_head[q]``. Arc a goes from ``arc_tail[a]`` to
-    ``arc_head[a]`` at the cost of ``arc_cell[a]``; arcs are sorted by tail (``arc_start``),
-    ``in_arc`` sorts them by head.
-    """
-
-    ranks: int
-    width: int
-    link_src: Ints
-    link_dst: Ints
-    out_start: Ints
-    out_link: Ints
-    resource_start: Ints
-    resources: Ints
-    sources: Ints
-    cell_start: Ints
-    cell_source: Ints
-    cell_head: Ints
-    arc_start: Ints
-    arc_tail: Ints
-    arc_head: Ints
-    arc_cell: Ints
-    in_start: Ints
-    in_arc: Ints
-
-
-@compiled
-def _push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
-    at = size
-    while at > 0:
-        up = (at - 1) >> 1
-        if keys[up] <= key:
-            break
-        keys[at] = keys[up]
-        items[at] = items[up]
-        at = up
-    keys[at] = key
-    items[at] = item
-    return size + 1
-
-
-@compiled
-def _pop(keys: Array, items: Array, size: int) -> int:
-    """Remove the heap's minimum; the caller has read it at index 0."""
-    size -= 1
-    key, item = keys[size], items[size]
-    at = 0
-    while True:
-        low = 2 * at + 1
-        if low >= size:
-            break
-        if low + 1 < size and keys[low + 1] < keys[low]:
-            low += 1
-        if keys[low] >= key:
-            break
-        keys[at] = keys[low]
-        items[at] = items[low]
-        at = low
-    keys[at] = key
-    items[at] = item
-    return size
+    ranks: int  # nodes 0 … ranks - 1, those that store
+    width: int  # most links of a route
+    link_src: Ints  # node, by link
+    link_dst: Ints  # node, by link
+    out_start: Ints  # (nodes + 1,): of out_link, the links that leave node v
+    out_link: Ints  # links, by the node that they leave
+    resource_start: Ints  # (links + 1,): of resources, the orbits that link i loads
+    resources: Ints  # orbits of links and shared resources, by link
+    sources: Ints  # representatives: the rank of each orbit from which cells go
+    cell_start: Ints  # (sources + 1,): the cells of source k; cells ascend by source
+    cell_source: Ints  # index into sources, by cell
+    cell_head: Ints  # rank in which the hop of a cell ends
+    arc_start: Ints  # (ranks + 1,): the arcs that leave rank u; arcs ascend by tail
+    arc_tail: Ints  # rank, by arc
+    arc_head: Ints  # rank, by arc
+    arc_cell: Ints  # cell of which the arc is an image: cost and route are the cell's
+    in_start: Ints  # (ranks + 1,): of in_arc, the arcs that enter rank v
+    in_arc: Ints  # arcs, by the rank that they enter
 
 
 @compiled
@@ -98,12 +55,13 @@ def cheapest(net: TreeNet, length: Array, cost: Array, back: Array) -> None:
     Where a cheap way to a switch has too many links to go on, the routes are those of fewest links.
     """
     nodes = len(net.out_start) - 1
-    price = np.zeros(len(net.link_src))
+    price = np.zeros(len(net.link_src))  # cost of one use of each link
     for i in range(len(price)):
         for k in range(net.resource_start[i], net.resource_start[i + 1]):
             price[i] += length[net.resources[k]]
     dist = np.full(nodes, FAR)
-    steps = np.zeros(nodes, np.int64)
+    steps = np.zeros(nodes, np.int64)  # links from the source; valid where dist is
+    # heap: distances, and nodes in items; a link adds one entry at most
     keys = np.empty(len(price) + 1)
     items = np.empty(len(price) + 1, np.int64)
     for k in range(len(net.sources)):
@@ -114,7 +72,7 @@ def cheapest(net: TreeNet, length: Array, cost: Array, back: Array) -> None:
         keys[0], items[0], size = 0.0, source, 1
         while size:
             at, node = keys[0], items[0]
-            size = _pop(keys, items, size)
+            size = pop(keys, items, size)
             if at > dist[node] or steps[node] >= net.width:
                 continue
             for j in range(net.out_start[node], net.out_start[node + 1]):
@@ -125,7 +83,7 @@ def cheapest(net: TreeNet, length: Array, cost: Array, back: Array) -> None:
                     steps[to] = steps[node] + 1
                     back[k, to] = i
                     if to >= net.ranks:
-                        size = _push(keys, items, size, dist[to], to)
+                        size = push(keys, items, size, dist[to], to)
         for q in range(net.cell_start[k], net.cell_start[k + 1]):
             if dist[net.cell_head[q]] == FAR:
                 _fewest(net, k, price, dist, steps, back, items)
@@ -169,8 +127,8 @@ def _grow(
 ) -> bool:
     """Directed Prim under a height limit, deep nodes made dearer by ``mu`` a level; may fail."""
     n = net.ranks
-    key = np.full(n, FAR)
-    via = np.full(n, -1)
+    key = np.full(n, FAR)  # cost of the cheapest arc from the tree to each rank
+    via = np.full(n, -1)  # that arc; -1: none yet
     arc_of[:] = -1
     depth[:] = -1
     depth[root] = 0
@@ -207,7 +165,7 @@ def _by_levels(net: TreeNet, root: int, cost: Array, arc_of: Array, depth: Array
     arc_of[:] = -1
     depth[:] = -1
     depth[root] = 0
-    order = np.empty(n, np.int64)
+    order = np.empty(n, np.int64)  # ranks by level; each is put there once
     order[0] = root
     seen = 1
     at = 0
@@ -233,7 +191,7 @@ def _by_levels(net: TreeNet, root: int, cost: Array, arc_of: Array, depth: Array
 def _settle(net: TreeNet, root: int, arc_of: Array, depth: Array, under: Array) -> None:
     """Depths, and heights of subtrees, of a tree given by the arcs into its nodes."""
     n = net.ranks
-    start = np.zeros(n + 1, np.int64)
+    start = np.zeros(n + 1, np.int64)  # CSR of the children of each rank, in child
     for v in range(n):
         if arc_of[v] >= 0:
             start[net.arc_tail[arc_of[v]] + 1] += 1
@@ -246,7 +204,7 @@ def _settle(net: TreeNet, root: int, arc_of: Array, depth: Array, under: Array) 
             u = net.arc_tail[arc_of[v]]
             child[fill[u]] = v
             fill[u] += 1
-    order = np.empty(n, np.int64)
+    order = np.empty(n, np.int64)  # ranks from the root on, parents first
     order[0] = root
     depth[root] = 0
     seen = 1
@@ -269,7 +227,7 @@ def _reparent(
 ) -> None:
     """Move subtrees to cheaper parents while the height limit allows it."""
     n = net.ranks
-    under = np.zeros(n, np.int64)
+    under = np.zeros(n, np.int64)  # levels below each rank in the tree
     _settle(net, root, arc_of, depth, under)
     for _ in range(3):
         moved = False
@@ -284,7 +242,7 @@ def _reparent(
                 u = net.arc_tail[a]
                 if c >= now * (1 - 1e-9) or depth[u] + 1 + under[v] > limit:
                     continue
-                x = u
+                x = u  # the new parent must not lie below v: its way up ends at the root
                 while x != v and x != root:
                     x = net.arc_tail[arc_of[x]]
                 if x == root:
@@ -310,7 +268,7 @@ def plant(
 @compiled
 def record(net: TreeNet, back: Array, arc_of: Array, links: Array, load: Array) -> None:
     """Routes of the arcs of a tree, as links in the frame of their cells, and its loads."""
-    links[:] = -1
+    links[:] = -1  # links[v]: the route into v, first link first, -1 behind it
     load[:] = 0
     for v in range(net.ranks):
         if arc_of[v] < 0:
@@ -348,9 +306,11 @@ def fill(
     exponentially with it (Plotkin, Shmoys and Tardos 1995).
     """
     np.random.seed(seed)
+    # By cell, and by source and node: refilled for every tree.
     cost = np.empty(len(net.cell_head))
     back = np.full((len(net.sources), len(net.out_start) - 1), -1)
     depth = np.empty(net.ranks, np.int64)
+    # of each resource orbit: the sum of load · inc of the trees so far
     congestion = np.zeros(len(inc))
     t = 0
     while t < len(arcs):
@@ -413,7 +373,7 @@ def reroute(
     cost = np.empty(most)
     back = np.full((len(nets[0].sources), len(nets[0].out_start) - 1), -1)
     depth = np.empty(nets[0].ranks, np.int64)
-    total = loads.sum(axis=0)
+    total = loads.sum(axis=0)  # uses of each resource orbit by all trees as they are now
     now_arcs, now_links, now_loads = arcs.copy(), links.copy(), loads.copy()
     habit = np.zeros(loads.shape)  # what a tree used to load: few trees must learn of themselves
     weight = 1.0 / len(roots)
@@ -452,7 +412,7 @@ def reached(
     source = np.empty(len(sources) * ranks, np.int64)
     head, steps = source.copy(), source.copy()
     count = 0
-    level = np.empty(nodes, np.int64)
+    level = np.empty(nodes, np.int64)  # links from the source; -1: not reached
     queue = np.empty(nodes, np.int64)
     for k in range(len(sources)):
         level[:] = -1

@@ -340,30 +340,20 @@ class Under:
 
 @dataclass(frozen=True, eq=False)
 class TreeTask:
-    """Trees to pack.
+    """Trees to pack."""
 
-    Attributes:
-        topology, collective: as given; the collective is plain.
-        orbits: the group under which templates are multiplied.
-        machines: forwards, or turned for reductions, or both for allreduce.
-        resources: the resource orbits.
-        families: those that trees are wanted for; see :mod:`.search`.
-        chunks: the chunk of each of ``families`` (those of the representatives).
-        joint: allreduce: the shares of the roots are free, both directions have the same.
-        bound: chunks per GB/s that no packing beats; ``certificate`` says why.
-        narrowed: trees may not use every hop, so what their prices say holds for such trees only.
-    """
-
+    # topology, collective: as given; the collective is plain
     topology: Topology
     collective: Collective
-    orbits: Orbits
-    machines: tuple[TreeMachine, ...]
-    resources: ResourceOrbits
-    families: Ints
-    chunks: Ints
-    joint: bool
-    bound: Fraction
+    orbits: Orbits  # the group under which templates are multiplied
+    machines: tuple[TreeMachine, ...]  # forwards, or turned for reductions, or both for allreduce
+    resources: ResourceOrbits  # the resource orbits
+    families: Ints  # those that trees are wanted for; see search
+    chunks: Ints  # the chunk of each of families (those of the representatives)
+    joint: bool  # allreduce: the shares of the roots are free, both directions have the same
+    bound: Fraction  # chunks per GB/s that no packing beats; certificate says why
     certificate: Certificate
+    # Trees may not use every hop, so what their prices say holds for such trees only
     narrowed: bool = False
 
     @staticmethod

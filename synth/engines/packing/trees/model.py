@@ -35,24 +35,17 @@ from ....fabric.fabric import fabric_of
 
 @dataclass(frozen=True, eq=False)
 class PackedTree:
-    """A share of one chunk of the plain collective, and the hops that it makes.
+    """A share of one chunk of the plain collective, and the hops that it makes."""
 
-    Attributes:
-        chunk: which chunk of the plain collective (allgather: its owner; alltoall: s * N + d).
-        weight: the share of that chunk, in (0, 1].
-        src, dst: ranks of each hop, shape (hops,); a hop comes after those it depends on: after
-            the one that brought the data to its source, and in the reducing part after all that
-            came in to its source.
-        reduce: True where the destination adds the arrival, shape (hops,).
-        route_start, route_links: the links of hop i are ``route_links[route_start[i]:
-            route_start[i + 1]]``, from ``src`` through nodes that do not store to ``dst``.
-    """
-
-    chunk: int
-    weight: Fraction
+    chunk: int  # which chunk of the plain collective (allgather: its owner; alltoall: s * N + d)
+    weight: Fraction  # the share of that chunk, in (0, 1]
+    # src, dst: ranks of each hop, shape (hops,); a hop comes after those it depends on: after the
+    # one that brought the data to its source, and in the reducing part after all that came in to
+    # its source
     src: Ints32
     dst: Ints32
-    reduce: Bools
+    reduce: Bools  # the destination adds the arrival, shape (hops,)
+    # (hops + 1,): of route_links, those of each hop, over nodes that do not store
     route_start: Ints32
     route_links: Ints32
 
@@ -109,29 +102,23 @@ def point_of(
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Trees that together implement a plain collective, with their rate and its bound.
+    """Trees that together implement a plain collective, with their rate and its bound."""
 
-    Attributes:
-        topology, collective: the machine and the plain collective (``factor`` 1).
-        trees: the templates. The weights of the images of all templates of one chunk sum to 1.
-        images: a group of automorphisms as images of all nodes, shape (elements, nodes), the
-            identity first; no other element fixes a rank. One row without symmetry.
-        link_images: the same for links, shape (elements, links).
-        us_per_byte: µs per byte of M that the busiest resource is occupied: the rate, exactly.
-        bound: a proved lower bound on that, for any schedule or (see ``certificate``) any packing.
-        certificate: why the bound holds.
-        remark: loss of the packing by few or low trees, in words; empty if none.
-    """
-
+    # topology, collective: the machine and the plain collective (factor 1)
     topology: Topology
     collective: Collective
+    # The templates. The weights of the images of all templates of one chunk sum to 1.
     trees: tuple[PackedTree, ...]
+    # A group of automorphisms as images of all nodes, shape (elements, nodes), the identity first;
+    # no other element fixes a rank. One row without symmetry.
     images: Ints32
-    link_images: Ints32
+    link_images: Ints32  # the same for links, shape (elements, links)
+    # µs per byte of M that the busiest resource is occupied: the rate, exactly
     us_per_byte: Fraction
+    # A proved lower bound on that, for any schedule or (see certificate) any packing
     bound: Fraction
-    certificate: Certificate
-    remark: str = ""
+    certificate: Certificate  # why the bound holds
+    remark: str = ""  # loss of the packing by few or low trees, in words; empty if none
 
     @property
     def optimal(self) -> bool:

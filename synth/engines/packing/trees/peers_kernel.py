@@ -26,11 +26,13 @@ def farthest_first(
     hops that are not ``near``; of equals the one by fewest links, then the next by number.
     """
     reps = len(net.sources)
+    # peers of one rank of each orbit, each way
     sends, receives = np.zeros(reps, np.int64), np.zeros(reps, np.int64)
     for q in range(len(allowed)):
         if allowed[q]:
             sends[net.cell_source[q]] += 1
             receives[orbit[net.cell_head[q]]] += 1
+    # far hops from the representative in turn; refilled for each
     distance = np.empty(net.ranks, np.int64)
     moved = True
     while moved:
@@ -40,7 +42,7 @@ def farthest_first(
                 continue
             _distances(net, images, orbit, element_of, near, allowed, net.sources[k], distance)
             best = -1
-            value = (0, 0, 0)
+            value = (0, 0, 0)  # far hops, then few links, then a near number: the greatest is taken
             for q in range(net.cell_start[k], net.cell_start[k + 1]):
                 v = net.cell_head[q]
                 if allowed[q] or receives[orbit[v]] >= most:
@@ -69,6 +71,7 @@ def _distances(
     """Far hops to every rank, ``ranks`` where it is out of reach: level by level."""
     distance[:] = net.ranks
     distance[root] = 0
+    # ranks by level: each may enter once only, as its distance falls once
     queue = np.empty(net.ranks, np.int64)
     queue[0] = root
     begin, end, level = 0, 1, 0
@@ -102,6 +105,7 @@ def _extend(
     u = queue[at]
     for q in range(net.cell_start[orbit[u]], net.cell_start[orbit[u] + 1]):
         if usable[q]:
+            # the cell, moved from the representative to u
             v = images[element_of[u], net.cell_head[q]]
             if distance[v] > level:
                 distance[v] = level

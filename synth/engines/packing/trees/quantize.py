@@ -36,21 +36,13 @@ from .model import Packing
 
 @dataclass(frozen=True, eq=False)
 class TemplateShares:
-    """Grains of each template that is kept.
+    """Grains of each template that is kept."""
 
-    Attributes:
-        kept: numbers of the templates that carry anything.
-        grains: load of each image of them, shape (kept,).
-        plain: the plain chunk of each of their images, shape (kept, elements).
-        factor: grains of a chunk.
-        exact: whether grains are the shares, not rounded.
-    """
-
-    kept: tuple[int, ...]
-    grains: Ints
-    plain: Ints
-    factor: int
-    exact: bool
+    kept: tuple[int, ...]  # numbers of the templates that carry anything
+    grains: Ints  # load of each image of them, shape (kept,)
+    plain: Ints  # the plain chunk of each of their images, shape (kept, elements)
+    factor: int  # grains of a chunk
+    exact: bool  # grains are the shares, not rounded
 
 
 def shares(packing: Packing, plain: Ints, grains_of_message: int = 0) -> TemplateShares:

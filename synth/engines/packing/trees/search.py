@@ -43,18 +43,12 @@ from .machine import TREE_EFFORT, TreeEffort, TreeMachine, TreeTask
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Trees of one direction as the kernels leave them.
+    """Trees of one direction as the kernels leave them."""
 
-    Attributes:
-        arcs: the arc into every rank, -1 at the root, shape (trees, ranks).
-        links: the route of that arc in the frame of its cell, -1 after its end, shape
-            (trees, ranks, width).
-        loads: how often each resource orbit is used, shape (trees, resource orbits).
-    """
-
-    arcs: Ints
+    arcs: Ints  # the arc into every rank, -1 at the root, shape (trees, ranks)
+    # The route of that arc in the frame of its cell, -1 after its end, shape (trees, ranks, width)
     links: Ints
-    loads: Ints
+    loads: Ints  # how often each resource orbit is used, shape (trees, resource orbits)
 
     @staticmethod
     def empty(machine: TreeMachine, trees: int, resources: int) -> Batch:
@@ -175,18 +169,12 @@ class Master:
 
     For allreduce the shares w of the roots are variables: both families of a root carry w, all w
     sum to 1.
-
-    Attributes:
-        families: the families that are served; allreduce: both halves, equally many.
-        joint: the shares are free.
-        inc: congestion per use of each resource orbit.
-        meter: counts the work of solving.
     """
 
-    families: Ints
-    joint: bool
-    inc: Floats
-    meter: Meter
+    families: Ints  # the families that are served; allreduce: both halves, equally many
+    joint: bool  # the shares are free
+    inc: Floats  # congestion per use of each resource orbit
+    meter: Meter  # counts the work of solving
 
     def best(self, columns: Columns, meter: Meter | None = None) -> Weights:
         """The least congestion that these trees attain; prices of resources sum to 1.
@@ -381,7 +369,6 @@ class TreeSearch:
         pool.add(into, chosen + len(roots))
 
     def _phases(self, roots: int) -> int:
-        """Return the number of trees per root to start with."""
         effort = self.effort
         phases = max(effort.phases, effort.phases * effort.steps // roots)
         affordable = effort.first_work // (roots * self.steps_per_tree)

@@ -13,7 +13,7 @@ from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.model import XmlAlgo
-from weft.backends.formats.msccl.read.plain import PlainBlocks
+from weft.backends.formats.msccl.read.msccl_xml import PlainBlocks
 from weft.dsl.base.errors import BadFile
 from weft.dsl.nouns.runtime import MSCCL, RCCL, Target
 

@@ -15,13 +15,12 @@ from random_moves import random_algorithm
 
 from weft.backends.compile.passes.trace import Trace
 from weft.backends.formats.p2p.check import check_script
-from weft.backends.formats.p2p.compile import compile_script
+from weft.backends.formats.p2p.compile import compile_script, script_of
 from weft.backends.formats.p2p.execute import execute
 from weft.backends.formats.p2p.format import CupyNcclFile, JaxFile, MpiFile, TorchFile
 from weft.backends.formats.p2p.judge import for_threads
 from weft.backends.formats.p2p.model import Script
 from weft.backends.formats.p2p.read import read_script
-from weft.backends.formats.p2p.rounds import script_of
 from weft.backends.formats.p2p.text import parse, write
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.algorithm import Algorithm, Moves

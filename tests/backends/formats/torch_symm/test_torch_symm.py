@@ -15,7 +15,7 @@ from weft.backends.formats.format import ExecutionRequest
 from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.torch_symm.emit import require_operator
 from weft.backends.formats.torch_symm.format import TorchSymm, domains
-from weft.backends.formats.torch_symm.judge import ANY_LENGTH, findings, judge
+from weft.backends.formats.torch_symm.judge import findings, judge
 from weft.backends.formats.torch_symm.model.machine import run_kernel
 from weft.backends.formats.torch_symm.program import steps_of
 from weft.backends.formats.torch_symm.read import read_program
@@ -23,7 +23,7 @@ from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
-from weft.dsl.nouns.runtime import MSCCL
+from weft.dsl.nouns.runtime import MSCCL, UNLIMITED
 from weft.synth.engines.classic.flat import classic_algorithm
 
 NAMES = ["ring", "one shot", "broadcast", "reduce_scatter"]
@@ -34,7 +34,7 @@ SIMPLE, LL = Protocol.SIMPLE, Protocol.LL
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_reads_back_as_its_plan(name: str, protocol: Protocol) -> None:
     program = plans.program(name, protocol)
-    plan = plan_of(program, longest=ANY_LENGTH)
+    plan = plan_of(program, longest=UNLIMITED)
     text = symm_files.file(name, protocol)
     read = read_program(text, "file")
     assert steps_of(read.plan) == steps_of(plan)
@@ -105,7 +105,7 @@ def test_short_blocks_share_a_line_and_are_read_back() -> None:
     assert '"0: ppkt i[0] -> 4.s[4] | ppkt i[0] -> 5.s[4] | ' in text
     assert text.count("\n") < 400
     read = read_program(text, "file")
-    assert steps_of(read.plan) == steps_of(plan_of(program, longest=ANY_LENGTH))
+    assert steps_of(read.plan) == steps_of(plan_of(program, longest=UNLIMITED))
     assert [len(blocks) for blocks in symm_files.assembled(text)] == [15] * 8
     assert symm_files.problem(text, 1) is None
 
@@ -123,7 +123,7 @@ def test_a_kernel_without_a_fence_is_found_wrong(fence: str) -> None:
 def test_a_kernel_that_cannot_be_executed_is_wrong(line: str) -> None:
     text = symm_files.file("ring", SIMPLE)
     head = text.index(":\n", text.index("def assembled(")) + 2
-    plan = plan_of(plans.program("ring"), longest=ANY_LENGTH)
+    plan = plan_of(plans.program("ring"), longest=UNLIMITED)
     edited = text[:head] + line + text[head:]
     found = run_kernel(edited, plan, plans.program("ring").collective, orders=1)
     assert not found.ok
