@@ -7,6 +7,7 @@ simulation of its orbits. For small messages, trees of least latency are candida
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import ClassVar
@@ -407,6 +408,8 @@ class _TransferSearch:
             found = pack_paths(topology, collective, meter=meter, seed=seed, effort=effort)
         else:
             found = self._trees(meter)
+            fit = [p for p in found if _moves(p) <= (self.problem.most_moves or sys.maxsize)]
+            found = fit or (self._trees(meter, self._most_trees()) if found else [])
         if self.problem.sketch is not None or not found or self.by_rate:
             return found
         group = found[0].images, found[0].link_images
@@ -420,9 +423,16 @@ class _TransferSearch:
                 found.append(quick)
         return found
 
-    def _trees(self, meter: Meter) -> list[Packing]:
+    def _most_trees(self) -> int:
+        """Return the trees of each root with as many transfers as a rank may send, about."""
+        collective = self.problem.collective
+        ways = {Kind.ALLREDUCE: 2, Kind.BROADCAST: 0, Kind.REDUCE: 0}.get(collective.kind, 1)
+        each = max(1, ways * (collective.ranks - 1))
+        return max(1, (self.problem.most_moves or 0) // each)
+
+    def _trees(self, meter: Meter, most: int = 0) -> list[Packing]:
         """Trees of the whole machine, as a sketch allows; of boxes times fabric where those lose
-        little, or are requested, or the whole is too much."""
+        little, or are requested, or the whole is too much. ``most``: of a root; 0: as given."""
         effort, limits, sketch = self.effort, self.packer, self.problem.sketch
         topology, collective = self.problem.topology, self.problem.collective
         many = (
@@ -452,7 +462,7 @@ class _TransferSearch:
         return pack(
             topology,
             collective,
-            trees=limits.trees,
+            trees=min(most, limits.trees) if most and limits.trees else most or limits.trees,
             height=limits.height,
             peers=0 if under else limits.peers,
             under=under,
@@ -468,6 +478,12 @@ class _TransferSearch:
         bound = found.quotient.plan.packing.bound
         at_bound = meets(found.time_us, bound * (self.problem.bytes or 1))
         return self.problem.objective is Objective.TIME and found.quotient.exact and at_bound
+
+
+def _moves(packing: Packing) -> int:
+    """Return the transfers that a rank sends, in the mean."""
+    hops = sum(len(tree) for tree in packing.trees) * len(packing.images)
+    return -(-hops // packing.topology.ranks)
 
 
 _FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)

@@ -17,6 +17,8 @@ from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
+import numpy as np
+
 from weft.dsl.base.errors import (
     BrokenPlugin,
     Missing,
@@ -32,6 +34,7 @@ from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import needed_options
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 
 from ...base.effort import Effort, setting
 from ...base.engine import Budget, Engine, Forwarding, Observer, Outcome, Point, Status
@@ -336,6 +339,7 @@ class _Race:
     engines: list[_DeferredEngine]
     effort: PortfolioEffort
     found: list[Point] = field(default_factory=list)
+    large: list[Point] = field(default_factory=list)  # of more transfers than the problem allows
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: dict[str, WeftError] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
@@ -464,7 +468,9 @@ class _Race:
         size = self.problem.bytes or LARGE
         for point in points:
             schedule = arranged(point.schedule, size, self.budget.seed, meter=self.meter)
-            self.found.append(_with_finder(replace(point, schedule=schedule), engine))
+            found = _with_finder(replace(point, schedule=schedule), engine)
+            fits = _most_sent(schedule) <= (self.problem.most_moves or sys.maxsize)
+            (self.found if fits else self.large).append(found)
 
     # --- stop criteria ----------------------------------------------------------------------------
 
@@ -544,6 +550,8 @@ class _Race:
         """
         if self.over is not None:
             return self.over
+        if self.large and not self.found:
+            self.found = [min(self.large, key=lambda p: _most_sent(p.schedule))]
         if not self.found:
             if self.failures and not self.outcomes and not self.observer.cancelled():
                 raise self._failure()
@@ -671,6 +679,11 @@ class _IncumbentRecorder(Forwarding):
 def finder(point: Point) -> str:
     """The engine that found a point."""
     return str(point.schedule.provenance["found_by"])
+
+
+def _most_sent(schedule: Schedule) -> int:
+    """Return the most transfers that a rank sends."""
+    return int(np.bincount(schedule.src).max(initial=0)) if len(schedule) else 0
 
 
 def _with_finder(point: Point, engine: Engine) -> Point:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from weft.dsl.base.errors import BadTopology, UnknownName, UserError
@@ -297,3 +298,18 @@ def test_those_that_were_not_asked_are_named() -> None:
     told = solved("ring:8", "allgather", size=1 << 20).statements
     (line,) = (line for line in told if line.startswith("not asked: "))
     assert "classic" in line
+
+
+def test_schedules_of_more_moves_than_the_runtime_takes_are_no_candidates() -> None:
+    """Many trees are quicker, and too many transfers of a rank for its program."""
+    machine, size = topology("mi250"), 64 << 20
+    problem = Problem(machine, make("reduce_scatter", 16), None, Objective.TIME, size)
+    most = [None, 20, 1]
+    sent = []
+    for moves in most:
+        outcome = synthesize(replace(problem, most_moves=moves), budget=Budget(2))
+        sent.append(int(np.bincount(outcome.points[0].schedule.src).max()))
+    assert sent[0] > 20 >= sent[1] >= 15
+    assert sent[2] >= 15  # none has fewer: each rank adds to what it passes on to 15 others
+    with pytest.raises(UserError, match="expected 1 transfer"):
+        replace(problem, most_moves=0)
