@@ -243,7 +243,7 @@ class Portfolio:
             named = (ENGINES.make(name) for name in self.engines)
             made = [_DeferredEngine.of(engine) for engine in named if _agrees(engine.availability)]
         else:
-            likely = _likely(problem, self.effort)
+            likely = (x for x in _likely(problem, self.effort) if x != ONE_TRY or not joined)
             made = [
                 _DeferredEngine(x.partition("{")[0], partial(ENGINES.make, x), once=x == ONE_TRY)
                 for x in likely
@@ -367,7 +367,8 @@ class _Race:
                     continue
                 if len(values) > 1 and (entry.once or self._close(entry.name)):
                     continue
-                if self._cut_short(entry.engine, self._share(steps, first=len(values) == 1)):
+                share = self._share(steps, first=len(values) == 1)
+                if self._cut_short(entry.engine, share // 2 if entry.once else share):
                     cut_short.append(entry)
                 if self.over is not None or self.interrupted:
                     return

@@ -77,8 +77,11 @@ class OrderEffort(Effort):
     alike: float = setting(
         0.003, "packings whose promised times differ by this part at most are tried by their loads"
     )
+    shaken: int = setting(
+        2_000, "slices · transfers up to which orders are compared with longer latencies, too"
+    )
     few_hops: int = setting(
-        4_000, "slices · hops up to which all rules are tried for each number of slices"
+        500, "slices · hops up to which all rules are tried for each number of slices"
     )
     restarts: int = setting(24, "orders of the winner with noise, at most")
     restart_jobs: int = setting(2_000_000, "slices · hops of all restarts together")
@@ -261,24 +264,29 @@ def _in_few_slices(
 
     ``best``: the quickest plan where messages cost nothing; none of more slices is better.
     """
-    slices, message_us = trial.effort.slices, float(trial.effort.slices.message_us)
-    own = _OrderSearch(best.quotient, message_bytes, trial, charged=True)
-    own.run(best.order, best.rule, best.segments)
-    tried, least = [own], own.least.time_us
+    slices = trial.effort.slices
+    message_us = float(slices.message_us)
+    tried, least = list[_OrderSearch](), float("inf")
     for segments in sorted({n for q in quotients for n in _slice_counts(q, trial)}):
         if segments > best.segments:
             break
+        before, now = least, float("inf")
         for quotient in sorted(quotients, key=lambda q: q is not best.quotient):
-            if trial.over() or segments not in _slice_counts(quotient, trial):
+            own, over = quotient is best.quotient, trial.over()
+            if segments not in _slice_counts(quotient, trial) or (over and not own):
                 continue
             if quotient.floor_us(message_bytes, segments, message_us) <= slices.near(least):
-                search = _basic(quotient, segments, message_bytes, trial)
-                search.look(best.rule, segments)
+                search = _OrderSearch(quotient, message_bytes, trial, charged=True)
+                search.look(best.rule, segments)  # without work left this one at least
+                search.basic(segments)
                 tried.append(search)
-                near = search.least.time_us <= trial.effort.hopeless * least
-                if near and len(quotient.plan.hops) * segments <= trial.effort.few_hops:
+                close = search.least.time_us <= trial.effort.hopeless * least
+                if close and len(quotient.plan.hops) * segments <= trial.effort.few_hops:
                     search.others(segments)
-                least = min(least, search.least.time_us)
+                now = min(now, search.least.time_us)
+                least = min(least, now)
+        if now > slices.near(before):
+            break
     quickest = min(tried, key=lambda one: one.least.time_us)
     quickest.others(quickest.least.segments)
     most = slices.near(quickest.least.time_us)
@@ -309,6 +317,8 @@ def _steadiest(search: _OrderSearch) -> tuple[float, Planned]:
     in a number of slices after all rules and restarts."""
     search.others(search.least.segments)
     best, found = _restart(search), list[tuple[float, Planned]]()
+    if best.quotient.plan.transfers * best.segments > search.trial.effort.shaken:
+        return 1.0, best
     for plan in [best, *sorted(search.near, key=lambda one: one.time_us)][:_FEW]:
         shaken = worst_us(plan.schedule(), search.message_bytes, search.trial.meter)
         found.append((shaken / plan.us_at(search.message_bytes), plan))
