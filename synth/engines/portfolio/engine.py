@@ -407,7 +407,7 @@ class _Race:
         if self.problem.objective is not Objective.TIME:
             return float(min(self._worth(p)[0] for p in self.found))
         times = ((self._worth(p)[0], p.finer_us) for p in self.found)
-        return min(us if finer is None else min(us, finer) for us, finer in times)
+        return float(min(us if finer is None else min(us, finer) for us, finer in times))
 
     def _enough(self, steps: int, *, first: bool) -> bool:
         """Return True if the race is over: cancelled, with the best answer, or without budget."""
@@ -510,8 +510,8 @@ class _Race:
         if not any(p.bandwidth_optimal for p in self.found):
             return False
         small = problem.topology.ranks < effort.greedy_ranks
-        near = effort.greedy_near if small else effort.near
-        return problem.objective is not Objective.TIME or self._over_bound() <= near
+        most = effort.greedy_near if small else effort.near
+        return problem.objective is not Objective.TIME or self._over_bound() <= most
 
     def _close(self, engine: str) -> bool:
         """Return True for packings of the best rate whose gap is below what counts as a gain."""
