@@ -338,6 +338,21 @@ class Format:
         """Return the runtime whose model times programs of this format; None: without one."""
         return None
 
+    def rounds_us(self, request: Request, topology: Topology, message_bytes: int) -> float | None:
+        """Return the µs of an artefact without thread blocks; None: it is timed as a program.
+
+        Raises:
+            UserError, CheckFailed: it cannot be made.
+        """
+        return None
+
+    def require_fit(self, program: Program, target: Target) -> None:
+        """Refuse a program that no artefact can hold, as far as that is known without one.
+
+        Raises:
+            UserError: it does not fit.
+        """
+
     def sizes_remark(self, program: Program, chunks: int) -> str:
         """Message sizes at which a runtime passes a file over, in words; ``chunks``: what the
         collective has by itself."""

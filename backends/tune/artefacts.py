@@ -24,13 +24,13 @@ from ..check.findings import require_good
 from ..compile.compile import lower_schedule
 from ..compile.request import Request
 from ..compile.source import BY_MESSAGES, fitted
+from ..compile.variants import Variant
 from ..formats.format import ExecutionRequest, Format, format_named
 from ..formats.msccl.emit import collective_name
 from ..formats.msccl.format import MscclXml
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.format import ScriptFile
 from .effort import EFFORT
-from .variants import Variant
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
