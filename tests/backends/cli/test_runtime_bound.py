@@ -42,7 +42,8 @@ def test_by_the_data_sheet_it_is_the_bound_of_schedules(weft: Weft) -> None:
     ("more", "told"),
     [
         ((), "expected a message size, got none"),
-        (("--size", "4B"), "an element for each rank, got 4B"),
+        (("--size", "0B"), "'0B' is not a whole positive number of bytes"),
+        (("--size", "1MiB", "--timing", "reach.nvlink=2"), "reach.nvlink is 2"),
         (("--size", "1MiB", "--timing", "alpha.xgmi.LL=1"), "no link of dgx1 is of class xgmi"),
     ],
 )
@@ -50,6 +51,19 @@ def test_questions_without_an_answer(weft: Weft, more: tuple[str, ...], told: st
     ran = weft(*ASKED, *more)
     assert (ran.code, ran.out) == (2, "")
     assert told in ran.err
+
+
+def test_one_number_and_one_rank_are_questions_as_well(weft: Weft) -> None:
+    one = weft(*ASKED, "--size", "4B", "--json").json["runtime"]
+    assert one["us"] == pytest.approx(9.24, abs=5e-4)
+    one = weft(*ASKED, "--group", "3", "--size", "1KiB", "--json").json["runtime"]
+    assert one["us"] == one["at_best_us"] == 6.6  # no link is left: the start alone
+
+
+def test_numbers_are_checked_without_a_runtime_too(weft: Weft) -> None:
+    ran = weft("bound", "-t", "dgx1", "-c", "allreduce", "--timing", "alpha.pigeon=1")
+    assert ran.code == 2
+    assert "alpha.pigeon" in ran.err
 
 
 def test_a_runtime_without_a_model_is_refused(weft: Weft) -> None:
@@ -73,8 +87,9 @@ def test_compile_and_simulate_tell_how_far_a_program_is_above_it(
     (size,) = weft(*simulated, "--json").json["sizes"]
     assert size["runtime"] == time["runtime"]
     assert size["over_runtime"] == time["over_runtime"] >= 1
-    (size,) = weft(*simulated, "--model", "datasheet", "--json").json["sizes"]
-    assert "runtime" not in size
+    for more in (("--model", "datasheet"), ("--local-bandwidth", "1KB/s")):
+        (size,) = weft(*simulated, *more, "--json").json["sizes"]
+        assert "runtime" not in size
 
 
 def test_an_optimal_program_is_called_so(weft: Weft, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_file_that_waits_for_more_is_refused(
     monkeypatch.setattr(files, "_require_regular", lambda mode, where: None)
     writer = os.open(pipe, os.O_RDWR)  # somebody may still write
     try:
-        with pytest.raises(BadFile, match="got an endless one"):
+        with pytest.raises(BadFile, match="got one that waits for more"):
             files.read_bytes(pipe)
     finally:
         os.close(writer)
