@@ -163,4 +163,5 @@ def test_what_makes_no_sense_is_refused(weft: Weft, ring: Path) -> None:
     assert again.code == 2
     assert "the file exists" in again.err
     tuned = weft("tune", "-t", "ring:3", "-c", "allgather", "--to", "chakra-et", "-o", "lib")
-    assert "one message size" in tuned.err
+    assert "expected a format of programs for a range of sizes, got chakra-et" in tuned.err
+    assert "--to chakra-et --size SIZE" in tuned.err

@@ -1,7 +1,8 @@
-"""``weft simulate`` on programs: MSCCL XML on a machine that the command line names."""
+"""``weft simulate``: MSCCL XML on a machine that the command line names; what schedules lack."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from msccl_files import EACH, SAMPLES
 def exchange(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
     """The XML of an allgather in which three GPUs send to each other at once."""
     file = tmp_path / "exchange.xml"
-    assert weft("compile", triangle, "--size", "1KiB:64MiB", "-o", file).code == 0
+    assert (
+        weft("compile", triangle, "--form", "fixed", "-o", file, "--size", "1KiB:64MiB").code == 0
+    )
     return file
 
 
@@ -102,6 +105,34 @@ def test_what_programs_take_beside_is_told_of_schedules(weft: Weft, triangle: Pa
     assert list(starts) == ["LL", "Simple", "LL128"]
     assert starts["LL"] == 6.6
     assert "a program's call also starts in 6.6 µs (LL) to 14 µs (LL128)" in found.err
+
+
+def test_the_answer_is_shown_as_the_verb_printed_it(
+    weft: Weft, triangle: Path, tmp_path: Path
+) -> None:
+    asked = ("simulate", triangle, "--size", "1KiB:64KiB")
+    printed = weft(*asked).out
+    answer, page = tmp_path / "answer.json", tmp_path / "page.html"
+    answer.write_text(weft(*asked, "--json").out)
+    assert weft("show", answer).out == printed
+    assert weft("show", answer, "--json").json["kind"] == "result"
+    assert weft("show", answer, "--format", "html", "-o", page).code == 0
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page.read_text())
+    assert heads == re.split(r"\s{2,}", printed.splitlines()[0].strip())
+    answer.write_text('{"sizes": [{"bytes": 1024, "us": 3, "of_bound": "all"}]}')
+    assert weft("show", answer).code == 2
+
+
+@pytest.mark.parametrize("verb", ["explain", "check", "compile"])
+def test_the_answer_is_not_a_file_of_other_verbs(
+    weft: Weft, triangle: Path, tmp_path: Path, verb: str
+) -> None:
+    answer = tmp_path / "answer.json"
+    answer.write_text(weft("simulate", triangle, "--json").out)
+    ran = weft(verb, answer)
+    assert ran.code == 2
+    assert "the output of `--json`" in ran.err
+    assert "`weft show` prints it" in ran.err
 
 
 def test_schedules_have_no_protocol(weft: Weft, triangle: Path) -> None:
