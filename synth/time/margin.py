@@ -28,9 +28,6 @@ from .schedule_time import simulate
 JITTER_US = Fraction(7, 10_000)
 """Longest that a latency is extended by, in µs: 0.7 ns."""
 
-_LEVELS = 7
-"""Parts of it that latencies are extended by, 0 to 7."""
-
 
 @dataclass(frozen=True, slots=True)
 class MarginEffort(Effort):
@@ -43,6 +40,10 @@ class MarginEffort(Effort):
     near: float = setting(
         1.005, "times the least time: of schedules up to there the steadiest is taken"
     )
+    alike: float = setting(
+        1.0001, "times its own time that the worst may take, for no other schedule to be run"
+    )
+    levels: int = setting(7, "steps in which latencies are longer, up to the longest")
     patterns: int = setting(32, "patterns of longer latencies, at most")
     slices: int = setting(
         200_000,
@@ -53,9 +54,6 @@ class MarginEffort(Effort):
 MARGIN_EFFORT = MarginEffort()
 
 T = TypeVar("T")
-
-_ALIKE = 1e-4
-"""Relative distance of times below which no other schedule is run."""
 
 
 def patterns_of(schedule: Schedule) -> int:
@@ -69,8 +67,8 @@ def jittered_us(schedule: Schedule, message_bytes: int) -> Iterator[float]:
     ready, links = prepare(schedule), len(schedule.topology.links)
     rng = np.random.default_rng(0)
     for _ in range(patterns_of(schedule)):
-        levels = rng.integers(0, _LEVELS + 1, links)
-        yield ready.longer_us(message_bytes, levels, JITTER_US / _LEVELS)
+        levels = rng.integers(0, MARGIN_EFFORT.levels + 1, links)
+        yield ready.longer_us(message_bytes, levels, JITTER_US / MARGIN_EFFORT.levels)
 
 
 def worst_us(schedule: Schedule, message_bytes: int, meter: Meter | None = None) -> float:
@@ -92,7 +90,7 @@ def worst_us(schedule: Schedule, message_bytes: int, meter: Meter | None = None)
 def steadiest(candidates: Iterable[tuple[float, T]], worst: Callable[[T], float]) -> T:
     """Return the candidate of the least worst time, of those that take little more than the least.
 
-    ``candidates``: each with its time, which is no more than its worst. Of equals the first.
+    ``candidates``: each with its time, at most its worst. Of equals the first.
     """
     ordered = sorted(candidates, key=lambda one: one[0])
     most = MARGIN_EFFORT.near * ordered[0][0]
@@ -104,7 +102,7 @@ def steadiest(candidates: Iterable[tuple[float, T]], worst: Callable[[T], float]
             took = worst(one)
             if took < least:
                 best, least = one, took
-            if took <= (1 + _ALIKE) * us:
+            if took <= MARGIN_EFFORT.alike * us:
                 break  # the others take no less
     return best
 

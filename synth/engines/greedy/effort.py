@@ -38,6 +38,9 @@ class GreedyEffort(Effort):
     steady_seeds: int = setting(
         8, "further seeds, at most, while longer latencies make the best plan clearly slower"
     )
+    near_plans: int = setting(
+        16, "plans near the best one that are kept for each number of chunks, at most"
+    )
     passes: int = setting(24, "times that all trees are torn up and grown again, at most")
     idle_passes: int = setting(4, "passes in a row without gain that end the growing of trees")
     depths: tuple[float, ...] = setting(

@@ -36,9 +36,6 @@ PER_TRANSFER = 256
 """Bytes that a transfer of a plan needs in memory, about, until it is a schedule (measured)."""
 
 
-_NEAR = 16
-"""Plans near the best one that are kept for each number of chunks."""
-
 STEPS_PER_TRANSFER = 3
 """Steps of work to plan a transfer, each about 1 µs."""
 
@@ -190,8 +187,9 @@ class _PlanSearch:
             best = self.best[pieces] = plan
         most = MARGIN_EFFORT.near * best.time_us
         near = sorted([*self.near.get(pieces, ()), plan], key=lambda one: one.time_us)
+        kept = self.engine.effort.near_plans
         few = len(plan.hop) <= MARGIN_EFFORT.slices  # of others no pattern is run
-        self.near[pieces] = [one for one in near if one.time_us <= most][: _NEAR if few else 1]
+        self.near[pieces] = [one for one in near if one.time_us <= most][: kept if few else 1]
 
     def _may_steady(self, pieces: int, goal: float, meter: Meter) -> bool:
         """Return True if a further seed may give a plan that is as quick, and steadier."""

@@ -80,6 +80,9 @@ class OrderEffort(Effort):
     shaken: int = setting(
         2_000, "slices · transfers up to which orders are compared with longer latencies, too"
     )
+    steady_tries: int = setting(
+        4, "plans, and numbers of slices, that are run with longer latencies while they are fragile"
+    )
     few_hops: int = setting(
         500, "slices · hops up to which all rules are tried for each number of slices"
     )
@@ -295,7 +298,7 @@ def _in_few_slices(
     beyond = (n for n in _slice_counts(best.quotient, trial) if n > best.segments)
     others = (_basic(best.quotient, n, message_bytes, trial) for n in beyond)
     found = [_steadiest(able[0])]
-    for search in islice(chain(able[1:], others), _FEW):
+    for search in islice(chain(able[1:], others), trial.effort.steady_tries):
         if trial.over() or min(over for over, _ in found) <= MARGIN_EFFORT.fragile:
             break
         if search.least.time_us <= most:
@@ -317,18 +320,16 @@ def _steadiest(search: _OrderSearch) -> tuple[float, Planned]:
     in a number of slices after all rules and restarts."""
     search.others(search.least.segments)
     best, found = _restart(search), list[tuple[float, Planned]]()
+    tries = search.trial.effort.steady_tries
     if best.quotient.plan.transfers * best.segments > search.trial.effort.shaken:
         return 1.0, best
-    for plan in [best, *sorted(search.near, key=lambda one: one.time_us)][:_FEW]:
+    for plan in [best, *sorted(search.near, key=lambda one: one.time_us)][:tries]:
         shaken = worst_us(plan.schedule(), search.message_bytes, search.trial.meter)
         found.append((shaken / plan.us_at(search.message_bytes), plan))
         if found[-1][0] <= MARGIN_EFFORT.steady:
             break
     return min(found, key=lambda one: one[0])
 
-
-_FEW = 4
-"""Plans, and numbers of slices, that are run with longer latencies while they are fragile."""
 
 STEPS_PER_RUN = 200
 """Steps of any run of a quotient; a slice of a hop takes one more, half of them if it loses."""
@@ -362,7 +363,7 @@ class _OrderSearch:
         return _floor(self.quotient, self.message_bytes)
 
     def floor_in(self, segments: int) -> float:
-        """Return a lower bound in µs on all orders in so many slices."""
+        """Return a lower bound in µs on all orders in a number of slices."""
         if not self.charged:
             return self.floor
         return self.quotient.floor_us(self.message_bytes, segments, self.message_us)

@@ -235,7 +235,6 @@ def plain_chunks(packing: Packing) -> Ints:
 
 _LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits
 _FINE = 40  # the busiest resource is held for 2^40 ticks or more: α is rounded to under 1e-12 of it
-_ALL = 1 << 60  # ticks that the costs of all messages of one resource add, at most
 _COARSE = 54  # and for at most 2^54, that nothing overflows
 
 
@@ -346,7 +345,7 @@ class PlanQuotient:
         lasts = self.lasts(message_bytes, segments)
         if not (message_us and len(self.met)):
             return self.work._replace(lasts=lasts)
-        most = _ALL // max(1, segments * int(self.messages.max(initial=0)))
+        most = (FOREVER >> 2) // max(1, segments * int(self.messages.max(initial=0)))
         more = round(min(message_us / self.slice_us(message_bytes, segments), most))
         holds = self.work.holds + more * self.met
         leaves = np.maximum.reduceat(holds, self.work.first_resource[:-1])
