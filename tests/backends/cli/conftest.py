@@ -43,3 +43,19 @@ def triangle(tmp_path: Path) -> Path:
     file = tmp_path / "triangle.json"
     file.write_text(dumps(schedule))
     return file
+
+
+@pytest.fixture
+def exchange(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
+    """The XML of an allgather in which three GPUs send to each other at once."""
+    file = tmp_path / "exchange.xml"
+    assert weft("compile", triangle, "--size", "1KiB:64MiB", "-o", file).code == 0
+    return file
+
+
+@pytest.fixture
+def packets(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
+    """The XML of the triangle under LL."""
+    file = tmp_path / "packets.xml"
+    assert weft("compile", triangle, "--size", "1KiB", "--protocol", "LL", "-o", file).code == 0
+    return file

@@ -42,13 +42,6 @@ def test_compile_takes_a_name(
     assert weft("check", file).code == 0
 
 
-def test_a_wrong_name_is_told(weft: Weft) -> None:
-    ran = weft("compile", "classic:rign{ranks=4}")
-    assert ran.code == 2
-    assert "unknown classic algorithm 'rign'" in ran.err
-    assert "'ring'" in ran.err
-
-
 def test_synth_with_the_engine(weft: Weft, tmp_path: Path) -> None:
     """The example of the brief: a ring over the double NVLinks of a DGX-1."""
     file = tmp_path / "out.json"

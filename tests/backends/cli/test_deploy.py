@@ -90,17 +90,6 @@ def test_the_nics_of_the_plans_are_named_for_the_runtime(tmp_path: Path) -> None
         assert not any("NCCL_IB_HCA" in text for text in (*found.notes, *dict(found.variables)))
 
 
-def test_tuning_warns_of_a_runtime_that_is_not_known_to_run(weft) -> None:
-    small = "-c allgather --sizes 64KiB -e classic --protocols Simple --effort 0.1 --jobs 1"
-    told = weft("tune", "-t", "line:2,family=gb200", *small.split()).err
-    assert "Chosen   --to mscclpp-json: microsoft/mscclpp 0.9" in told
-    assert "warning" not in told
-    told = weft("tune", "-t", "line:2,family=gb200", *small.split(), "--target", "executor").err
-    warned = "warning: executor is not known to run on gb200: on NCCL 2.23.4, which lacks kernels"
-    assert f"{warned} for Blackwell; instead: --to mscclpp-json" in told
-    assert "Chosen" not in told
-
-
 @pytest.fixture
 def folder(tmp_path: Path):
     def made(one: Library) -> Path:
@@ -377,12 +366,6 @@ def test_what_cannot_be_deployed(weft, folder, arguments, told) -> None:
     out = weft("deploy", folder(library()), *arguments)
     assert out.code == 2
     assert told in out.err
-
-
-def test_a_folder_that_is_no_library(weft, tmp_path: Path) -> None:
-    out = weft("deploy", tmp_path)
-    assert out.code == 2
-    assert "weft tune" in out.err
 
 
 def test_a_library_of_programs_alone_has_no_settings() -> None:

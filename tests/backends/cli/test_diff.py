@@ -49,11 +49,6 @@ def test_schedules_are_timed_at_the_sizes(weft, triangle, tmp_path):
     assert "µs at size" not in found or found["µs at size"]["1MiB"] == tuple(told)
 
 
-def test_costs_of_another_machine_are_the_same_for_both(weft, triangle):
-    ran = weft("diff", triangle, triangle, "-t", "ring:3,bw=50GB/s")
-    assert ran.code == 0
-
-
 def test_topologies_by_links(weft):
     ran = weft("diff", "ring:4", "ring:4,bw=50GB/s", "--json")
     assert ran.code == 1
@@ -155,19 +150,6 @@ def test_results_of_a_bench(weft, tmp_path):
     assert (ran.code, ran.json["kind"]) == (1, "result")
     assert sheets(ran) == {"µs at size": {"ring 1KiB": (2, 3)}}
     assert weft("diff", one, broken).code == 2
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "words"),
-    [
-        ("dgx1", "dgx2_relay", "a topology and a sketch cannot be compared"),
-        ("-", "-", "one of the two"),
-        ("dgx1", "nothing.json", "no such file"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(weft, a, b, words):
-    failed = weft("diff", a, b)
-    assert (failed.code, words in failed.err) == (2, True)
 
 
 def test_a_wrong_schedule_is_compared_and_not_timed(weft, triangle, tmp_path):

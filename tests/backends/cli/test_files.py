@@ -50,13 +50,6 @@ def test_a_schedule_that_forgets_a_rank_fails(weft: Weft, triangle: Path) -> Non
     assert [c["ok"] for c in ran.json["checks"]] == [True, False]
 
 
-@pytest.mark.parametrize("name", ["ring:3", "hub:4", "dgx1"])
-def test_a_catalogue_name_is_checked_too(weft: Weft, name: str) -> None:
-    ran = weft("check", name)
-    assert ran.code == 0
-    assert "connected" in ran.out
-
-
 def test_a_disconnected_machine_says_who(weft: Weft, tmp_path: Path) -> None:
     one_way = {"edges": [[0, 1, 25, 0.7]], "gpu_ids": [0, 1]}
     (tmp_path / "t.json").write_text(json.dumps(one_way))
@@ -128,19 +121,6 @@ def test_an_artefact_on_stdout_is_nothing_but_that(weft: Weft, triangle: Path) -
     assert "Executed" not in weft("compile", triangle, "--no-run").err
 
 
-def test_sizes_and_name_reach_the_artefact(weft: Weft, triangle: Path) -> None:
-    ran = weft("compile", triangle, "--size", "1KiB:1MiB", "--name", "mine")
-    assert 'name="mine"' in ran.out
-    assert 'minBytes="1024" maxBytes="1048576"' in ran.out
-
-
-def test_passes_are_chosen_by_name(weft: Weft, triangle: Path) -> None:
-    assert weft("compile", triangle, "-p", "fuse,sync").code == 0
-    ran = weft("compile", triangle, "-p", "fuse,snyc")
-    assert ran.code == 2
-    assert "'sync'" in ran.err
-
-
 def test_a_wrong_schedule_is_not_compiled(weft: Weft, triangle: Path, tmp_path: Path) -> None:
     changed(triangle, lambda d: d["transfers"]["chunk"].__setitem__(0, 2))  # type: ignore[index]
     ran = weft("compile", triangle, "-o", tmp_path / "a.xml")
@@ -158,12 +138,6 @@ def test_a_wrong_program_fails_to_run(weft: Weft, triangle: Path, tmp_path: Path
     xml.write_text(wrong)
     ran = weft("run", xml, "--json")
     assert (ran.code, ran.json["status"]) == (1, "failed")
-
-
-def test_a_schedule_can_be_run_directly(weft: Weft, triangle: Path) -> None:
-    ran = weft("run", triangle, "--in-place", "--interleavings", "5", "--size", "1KiB")
-    assert ran.code == 0
-    assert "5 interleavings" in ran.out
 
 
 def test_a_program_for_another_collective_is_wrong(
@@ -386,19 +360,6 @@ def test_the_log_is_not_the_output(weft: Weft, tmp_path: Path) -> None:
     assert (ran.code, ran.json["error"]["hint"]) == (2, "--log FILE")
 
 
-def test_a_full_disk(weft: Weft, triangle: Path) -> None:
-    ran = weft("compile", triangle, "-o", "/dev/full")
-    assert ran.code == 2
-    assert "No space left" in ran.err
-
-
-def test_the_wrong_noun_for_a_verb(weft: Weft, triangle: Path) -> None:
-    refusal = "expected a schedule, an algorithm or a program, got a topology"
-    assert refusal in weft("compile", "ring:3").err
-    assert "expected a sketch, got a schedule" in weft("sketch", "show", triangle).err
-    assert weft("run", "ring:3").code == 2
-
-
 # --- paths with options ---------------------------------------------------------------------------
 
 
@@ -429,12 +390,6 @@ def test_a_file_whose_name_looks_like_options_is_that_file(weft: Weft, tmp_path:
     (tmp_path / "a:nodes=2").write_text(MATRIX)
     (tmp_path / "a").write_text("not read")
     assert weft("show", tmp_path / "a:nodes=2", "--json").json["ranks"] == 2
-
-
-def test_other_nouns_have_no_options(weft: Weft, triangle: Path) -> None:
-    ran = weft("show", f"{triangle}:nodes=2")
-    assert ran.code == 2
-    assert "a schedule takes no options" in ran.err
 
 
 def test_a_sketch_file_may_have_parameters(weft: Weft, tmp_path: Path) -> None:

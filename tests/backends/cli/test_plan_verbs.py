@@ -161,20 +161,6 @@ def test_without_a_machine_it_is_said_that_all_ranks_share_a_node(
     assert "all 4 ranks are on one node" in told(4, "mscclpp-json", "-v")
 
 
-def test_a_machine_that_does_not_name_its_nodes_is_blamed(weft: Weft, tmp_path: Path) -> None:
-    ran = weft(
-        "compile",
-        "classic:ring{collective=allgather,on=torus:3x3}",
-        "--to",
-        "mscclpp-json",
-        "--no-run",
-        "-o",
-        tmp_path / "p.json",
-    )
-    assert ran.code == 0, ran.err
-    assert "warning: torus:3x3 does not name its nodes: all 9 ranks are on one node" in ran.err
-
-
 def test_options_that_say_nothing_are_refused(weft: Weft, plan: Path) -> None:
     assert weft("check", plan, "--target", "rccl").code == 2
     assert weft("run", plan, "--instances", 2).code == 2

@@ -88,7 +88,3 @@ def test_a_file_in_the_way(weft, tmp_path):
     assert ran.code == 2
     assert "exists" in ran.err
     assert out.read_text() == "mine"
-
-
-def test_one_rank_has_no_links(weft, tmp_path):
-    assert weft("profile", "--on", "numpy", "--ranks", 1, "-o", tmp_path / "m.json").code == 2

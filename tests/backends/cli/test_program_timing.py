@@ -96,16 +96,3 @@ def test_auto_says_why_it_cannot_choose(
     assert ran.code == 2
     assert why in ran.err
     assert not (tmp_path / "out").exists()
-
-
-def test_auto_is_for_compile(weft: Weft, triangle: Path) -> None:
-    assert weft("run", triangle, "--instances", "auto").code == 2
-
-
-def test_auto_serves_algorithms_too(weft: Weft, tmp_path: Path) -> None:
-    name = "classic:two_step{on=dgx-a100:nodes=2}"
-    out = tmp_path / "out.xml"
-    ran = weft("compile", name, "--size", "64MiB", "--instances", "auto", "--no-run", "-o", out)
-    assert ran.code == 0, ran.err
-    assert "Chosen   --instances" in ran.err
-    assert "schedule's" not in ran.err

@@ -46,12 +46,6 @@ def test_others_forward_where_they_may(weft) -> None:
     assert 500 <= found["value"] < 510
 
 
-def test_relays_need_a_group(weft) -> None:
-    out = weft("bound", "-t", "dgx1", "-c", "allgather", "--relays", "all")
-    assert out.code == 2
-    assert "--group" in out.err
-
-
 @pytest.mark.parametrize(
     "asked",
     [

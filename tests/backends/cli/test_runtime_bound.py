@@ -38,26 +38,6 @@ def test_by_the_data_sheet_it_is_the_bound_of_schedules(weft: Weft) -> None:
     assert found["runtime"]["us"] == found["sizes"][0]["us"]
 
 
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        ((), "expected a message size, got none"),
-        (("--size", "4B"), "an element for each rank, got 4B"),
-        (("--size", "1MiB", "--timing", "alpha.xgmi.LL=1"), "no link of dgx1 is of class xgmi"),
-    ],
-)
-def test_questions_without_an_answer(weft: Weft, more: tuple[str, ...], told: str) -> None:
-    ran = weft(*ASKED, *more)
-    assert (ran.code, ran.out) == (2, "")
-    assert told in ran.err
-
-
-def test_a_runtime_without_a_model_is_refused(weft: Weft) -> None:
-    ran = weft(*ASKED[:-1], "gloo", "--size", "1MiB")
-    assert ran.code == 2
-    assert "unknown value of --runtime: 'gloo'" in ran.err
-
-
 def test_compile_and_simulate_tell_how_far_a_program_is_above_it(
     weft: Weft, tmp_path: Path
 ) -> None:

@@ -9,14 +9,6 @@ from command import Weft
 from msccl_files import EACH, SAMPLES
 
 
-@pytest.fixture
-def exchange(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
-    """The XML of an allgather in which three GPUs send to each other at once."""
-    file = tmp_path / "exchange.xml"
-    assert weft("compile", triangle, "--size", "1KiB:64MiB", "-o", file).code == 0
-    return file
-
-
 def test_numbers_by_hand(weft: Weft, exchange: Path) -> None:
     """A message of 3 MB: every link of 25 GB/s carries one third, 40 µs, and α is 0.7."""
     base = ("simulate", exchange, "--size", "3MB", "--json", "--model", "datasheet")
@@ -51,12 +43,6 @@ def test_the_table_and_the_sizes_of_the_file(weft: Weft, exchange: Path) -> None
     assert len(lines) == 18
 
 
-def test_long_times_are_written_out(weft: Weft, triangle: Path) -> None:
-    """As in all verbs: separators of thousands, three decimals."""
-    ran = weft("simulate", triangle, "--size", "3GB")
-    assert "3GB  40,000.700 " in ran.out
-
-
 def test_payloads_of_the_runtime(weft: Weft, exchange: Path) -> None:
     """Under LL the links take 80 µs, and α is paid in each iteration, of 32 or 16 KiB: a thread
     block that sends and receives does one after the other."""
@@ -77,37 +63,12 @@ def test_payloads_of_the_runtime(weft: Weft, exchange: Path) -> None:
     assert us("--local-bandwidth", "1GB/s") == pytest.approx(1000)
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        ((), 2, "-t TOPO names it"),
-        (("-t", "ring:4"), 2, "the program is for 3 ranks, ring:4 has 4"),
-        (("-t", "line:3"), 2, "rank 0 sends to rank 2, and no link"),
-        (("-t", "ring:3", "--barrier"), 2, "--barrier is for schedules"),
-        (("-t", "ring:3", "--root", "0"), 2, "--root says nothing about the allgather"),
-        (("-t", "ring:3", "-c", "allreduce", "--root", "1"), 2, "allreduce"),
-    ],
-)
-def test_what_makes_no_sense(
-    weft: Weft, exchange: Path, options: tuple[str, ...], code: int, message: str
-) -> None:
-    ran = weft("simulate", exchange, *options)
-    assert ran.code == code
-    assert message in ran.err
-
-
 def test_what_programs_take_beside_is_told_of_schedules(weft: Weft, triangle: Path) -> None:
     found = weft("simulate", triangle, "--size", "3B", "--json")
     starts = found.json["program_start_us"]
     assert list(starts) == ["LL", "Simple", "LL128"]
     assert starts["LL"] == 6.6
     assert "a program's call also starts in 6.6 µs (LL) to 14 µs (LL128)" in found.err
-
-
-def test_schedules_have_no_protocol(weft: Weft, triangle: Path) -> None:
-    ran = weft("simulate", triangle, "--protocol", "LL")
-    assert ran.code == 2
-    assert "--protocol is for programs" in ran.err
 
 
 def test_a_program_that_hangs_is_refused(weft: Weft, exchange: Path, tmp_path: Path) -> None:
@@ -152,15 +113,6 @@ def test_a_program_that_hangs_above_a_size(weft: Weft, exchange: Path, tmp_path:
     assert "a message of 8MiB" in ran.err
 
 
-def test_where_the_time_goes(weft: Weft, exchange: Path) -> None:
-    base = ("simulate", exchange, "-t", "ring:3", "--size", "3MB", "--model", "datasheet")
-    ran = weft(*base, "-v")
-    assert (
-        "3MB: 1 iteration, at most 2 chunks per operation; thread blocks: send 98%, "
-        "wait for messages 2%; link 0 (gpu0 -> gpu1) busy 98%"
-    ) in ran.err
-
-
 MACHINES = {
     "alltoall": "hub:8",
     "allgather": "hub:8",
@@ -188,14 +140,6 @@ def test_files_of_others(weft: Weft, tmp_path: Path, name: str) -> None:
     assert speed == sorted(speed)
 
 
-@pytest.fixture
-def packets(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
-    """The same under LL."""
-    file = tmp_path / "packets.xml"
-    assert weft("compile", triangle, "--size", "1KiB", "--protocol", "LL", "-o", file).code == 0
-    return file
-
-
 def test_the_calibrated_model_counts_the_start_and_lists_its_numbers(
     weft: Weft, packets: Path
 ) -> None:
@@ -214,38 +158,10 @@ def test_the_calibrated_model_counts_the_start_and_lists_its_numbers(
     assert sheet["sizes"][0]["us"] == pytest.approx(0.7, abs=0.01)
 
 
-def test_where_no_class_of_link_is_known_that_is_told(weft: Weft, packets: Path) -> None:
-    found = weft("simulate", packets, "-t", "ring:3", "--size", "3B", "-v")
-    assert "no class of link is known" in found.err
-    refused = weft("simulate", packets, "-t", "ring:3", "--timing", "alpha.nvlink.LL=1")
-    assert refused.code == 2
-    assert "no link of ring:3 is of class nvlink" in refused.err
-
-
 def test_numbers_of_the_calibrated_model_are_replaced(weft: Weft, packets: Path) -> None:
     base = ("simulate", packets, "-t", "ring:3,family=h200", "--size", "3B", "--json")
     given = ("--timing", "start.LL=3", "--timing", "alpha.nvlink.LL=1")
     assert weft(*base, *given).json["sizes"][0]["us"] == pytest.approx(4, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ("--model", "datasheet", "--timing", "start.LL=3"),
-            "--timing gives numbers of the calibrated model",
-        ),
-        (("--model", "calibrated", "--timing", "start.L=3"), "start.L"),
-        (("--model", "calibrated", "--timing", "start.LL=-3"), "negative"),
-        (("--model", "calibrated", "--timing", "start.LL"), "KEY=NUMBER"),
-    ],
-)
-def test_numbers_that_are_none_are_refused(
-    weft: Weft, packets: Path, options: tuple[str, ...], message: str
-) -> None:
-    found = weft("simulate", packets, "-t", "ring:3", *options)
-    assert found.code == 2
-    assert message in found.err
 
 
 def test_a_machine_file_replaces_numbers(weft: Weft, packets: Path, tmp_path: Path) -> None:

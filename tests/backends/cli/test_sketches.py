@@ -108,12 +108,6 @@ def test_a_schedule_obeys_its_sketch(weft: Weft, tmp_path: Path) -> None:
     assert "one way round" in ran.out
 
 
-def test_a_sketch_is_for_its_collective(weft: Weft) -> None:
-    ran = weft("synth", "-t", "dgx1", "-c", "alltoall", "-s", "dgx1_double_links")
-    assert ran.code == 2
-    assert "is for allgather, not for alltoall" in ran.err
-
-
 def test_a_sketch_proposes_an_engine(weft: Weft, tmp_path: Path) -> None:
     file = tmp_path / "trees.sketch"
     file.write_text("sketch trees\nengine packing{trees=4}\n")

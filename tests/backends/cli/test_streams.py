@@ -116,13 +116,6 @@ def test_refusals(weft: Weft, tmp_path: Path, flags: tuple[str, ...], message: s
     assert message in ran.err
 
 
-def test_what_is_too_large_hints_at_streams(weft: Weft) -> None:
-    ran = weft("synth", "-t", "torus:100x100", "-c", "allgather")
-    assert ran.code == 2
-    assert "--stream" in ran.err
-    assert weft("synth", "-t", "ring:3", "-c", "allgather", "--memory", "1GiB").code == 2
-
-
 def test_verbs_that_need_the_whole_stream_name_those_that_read_it(
     weft: Weft, tmp_path: Path
 ) -> None:

@@ -167,33 +167,6 @@ def test_simulated_numbers_by_hand(weft: Weft, triangle: Path) -> None:
     assert slow["sizes"][0]["us"] == pytest.approx(42.7)
 
 
-def test_only_the_costs_of_another_machine_fit(weft: Weft, triangle: Path) -> None:
-    ran = weft("simulate", triangle, "-t", "hub:3")
-    assert ran.code == 2
-    assert "has other links" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("-o", "-"), "several files"),
-        (("--objective", "latency", "-o", "-", "--json"), "both write to stdout"),
-        (("--objective", "time"), "needs one message size"),
-        (("--objective", "time", "--size", "1KiB:1MiB"), "needs one message size"),
-        (("-e", "exakt"), "did you mean 'exact'"),
-        (("-e", "exact{stepps=3}"), "unknown option of exact 'stepps'"),
-        (("-e", "exact{"), "never closed"),
-        (("-e", "exact{max-steps=x}"), "an integer"),
-        (("-s", "no-such-sketch"), "no-such-sketch"),
-        (("-s", "absent.sketch"), "no such file"),
-    ],
-)
-def test_wrong_questions(weft: Weft, flags: tuple[str, ...], message: str) -> None:
-    ran = weft(*RING, *flags)
-    assert ran.code == 2, ran.err
-    assert message in ran.err
-
-
 def test_what_is_in_the_way_is_told_before_the_search(weft: Weft, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
@@ -391,12 +364,6 @@ def test_the_doctor_says_what_a_missing_runtime_would_allow(weft: Weft, monkeypa
         assert not told[name]["needed"]
 
 
-def test_the_doctor_is_content_here(weft: Weft) -> None:
-    ran = weft("doctor")
-    assert ran.code == 0
-    assert "engine exact" in ran.out
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_kill_keep_what_was_found(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
@@ -477,9 +444,3 @@ def test_solver_memory_is_a_limit_for_one_command(
     wrong = weft("synth", "-t", "ring:3", "-c", "allgather", "--effort", 1)
     assert wrong.code == Exit.WRONG_QUESTION
     assert f"${SOLVER_MEMORY}" in wrong.err
-
-
-def test_what_m_of_a_resharding_is_is_said(weft: Weft):
-    words = ("bound", "-t", "ring:4,bw=50GB/s", "--size", "1MB", "-c")
-    assert "is 1/2 of the tensor" in weft(*words, "reshard:0..1/2,2..3/2").err
-    assert "tensor" not in weft(*words, "reshard:0..1/1,2..3/2").err

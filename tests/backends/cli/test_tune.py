@@ -264,54 +264,6 @@ def test_only_a_library_is_replaced(copied: Path, weft: Weft) -> None:
     assert (copied / "mine.txt").read_text() == "keep me"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("-t", "ring:4", "-c", "allreduse"), "allreduce"),
-        (("-t", "ring:4", "-c", "allreduce", "--within", "3"), "--within"),
-        (("-t", "ring:4", "-c", "allreduce", "--within", "1e999999999%"), "--within"),
-        (("-t", "ring:4", "-c", "allreduce", "--sizes", "1MiB:1KiB"), "empty"),
-        (("-t", "ring:4", "-c", "allreduce", "--to", "msccl-xmll"), "msccl-xml"),
-        (("-t", "ring:4", "-c", "allreduce", "-e", "exat"), "exact"),
-        (("-t", "ring:4", "-c", "allreduce", "-s", "dgx2_rellay"), "dgx2_relay"),
-        (("-t", "ring:4", "-c", "allreduce", "-o", "-"), "folder"),
-        (("-t", "ring:4", "-c", "allreduce", "-o", "nowhere/library"), "does not exist"),
-        (("-t", "ring:4", "-c", "allreduce", "--protocols", "LL,Simpel"), "Simple"),
-        (("-t", "ring:4", "-c", "allreduce", "--group", "3"), "one rank alone"),
-    ],
-)
-def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: str) -> None:
-    found = weft("tune", *arguments)
-    assert found.code == 2
-    assert told in found.err
-    assert "Traceback" not in found.err
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("-c", "gather", "--target", "rccl"), "expected a collective of rccl, got gather"),
-        (("-c", "alltoall", "--placement", "in"), "no runtime takes alltoall in place"),
-        (("-c", "allgather", "--to", ""), "no format is named"),
-        (
-            ("-c", "gather", "--target", "rccl", "--to", "mpi"),
-            "expected a collective of rccl, got gather",
-        ),
-        (("-c", "allgather", "--to", "mscclpp-json", "--protocols", "LL128"), "have no LL128"),
-        (
-            ("-c", "allgather", "--to", "torch-symm{op=max}", "--protocols", "LL128"),
-            "have no LL128",
-        ),
-        (("-c", "allgather", "--to", "torch-symm,torch-symm{op=max}"), "asked for twice"),
-    ],
-)
-def test_files_without_a_reader_are_refused_before_the_search(
-    weft: Weft, words: tuple[str, ...], told: str
-) -> None:
-    found = weft("tune", "-t", "ring:4", *words)
-    assert (found.code, told in found.err, "Found" in found.err) == (2, True, False)
-
-
 def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
     made = tmp_path / "library"
     told = weft(
@@ -545,13 +497,6 @@ def test_a_comparison_that_is_not_so_is_found(
     falsified(copy, path, change)
     found = weft("check", copy)
     assert (found.code, told in found.out) == (1, True)
-
-
-def test_measured_libraries_have_no_model(weft: Weft, tmp_path: Path) -> None:
-    asked = ("--measure", "mpi", "--model", "calibrated")
-    found = weft("tune", "-t", "full:4", "-c", "allreduce", *asked, "-o", tmp_path / "library")
-    assert found.code == 2
-    assert "--model" in found.err
 
 
 def test_plans_are_told_in_words_and_exactly_on_demand(weft: Weft, folder: Path) -> None:

@@ -359,17 +359,6 @@ def test_ctrl_c_before_anything_is_done_is_130(tmp_path: Path) -> None:
     assert process.returncode == 130, said
 
 
-def test_wrong_flags_are_told_before_anything_runs(weft: Weft, tmp_path: Path) -> None:
-    for words, told in (
-        (("--cluster", "tcp://x:1", "--jobs", 2), "--jobs"),
-        (("--cache", tmp_path, "--no-cache"), "exclude"),
-        (("-t", "-"), "more than once"),
-    ):
-        ran = weft("sweep", "-t", "ring:3", "-c", "allgather", *words)
-        assert ran.code == 2
-        assert told in ran.err
-
-
 def test_a_cluster_needs_dask(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     ran = weft("sweep", "-t", "ring:3", "-c", "allgather", "--cluster", "tcp://localhost:1")

@@ -98,12 +98,6 @@ def test_every_collective_of_torch_is_called_right(weft, tmp_path):
         rings(ran.json, [name], "torch")
 
 
-def test_plans_of_two_collectives(weft):
-    ran = weft("bench", "classic:ring{collective=allreduce,ranks=4}", "classic:one_shot{ranks=3}")
-    assert ran.code == 2
-    assert "plans of one collective" in ran.err
-
-
 def test_bandwidths_are_those_of_nccl_tests():
     rows = [{"bytes": 8_000_000, "name": "x", "us": [900.0, 1000.0, 5000.0], "wrong": None}]
     (one,) = entries(rows, make("allreduce", 8), {"x": lambda size: size / 10_000})
