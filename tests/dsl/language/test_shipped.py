@@ -45,6 +45,7 @@ def test_every_machine_of_the_catalogue_has_a_sketch() -> None:
 def test_a_sketch_for_two_nodes_is_one_for_more(name: str, nodes: int) -> None:
     tree = load_sketch(name)
     machine = topology(machine_text(tree, {"nodes": nodes}))
+    assert machine.hosts == nodes
     found = lint(tree, machine)
     assert nodes == 1 or found == ()
     assert all(f.concern == "matches nothing" for f in found)  # one node has no other
