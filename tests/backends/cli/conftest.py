@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,17 @@ def packets(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
     file = tmp_path / "packets.xml"
     assert weft("compile", triangle, "--size", "1KiB", "--protocol", "LL", "-o", file).code == 0
     return file
+
+
+@pytest.fixture
+def experts(tmp_path: Path) -> Path:
+    """A workload of two axes, 8 experts × 4 copies."""
+    axes = {"ep": 8, "dp": 4}
+    path = tmp_path / "experts.json"
+    rows = [
+        {"name": "tokens", "kind": "alltoall", "group": "ep", "bytes": 100000000},
+        {"name": "sum", "kind": "allreduce", "group": "dp", "bytes": 100000000},
+    ]
+    data = {"weft": "workload", "schema": 1, "name": "experts", "axes": axes, "operations": rows}
+    path.write_text(json.dumps(data))
+    return path

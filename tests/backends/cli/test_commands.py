@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command import Weft
 
-NAMES = re.compile(r"\{(triangle|exchange|packets|tmp_path)\}")
+NAMES = re.compile(r"\{(triangle|exchange|packets|experts|tmp_path)\}")
 
 
 def cases() -> Iterator[tuple[int, str, list[str]]]:
@@ -33,8 +33,7 @@ def test_it_says(
             NAMES.sub(lambda name: str(request.getfixturevalue(name[1])), word)
             for word in shlex.split(line)
         )
-    )
-    assert ran.code == code, ran.err
+    ).ended(code)
     for word in words:
         where = ran.out if word.startswith("> ") else ran.err
         assert (word.removeprefix("> ").removeprefix("! ") in where) != word.startswith("! "), where

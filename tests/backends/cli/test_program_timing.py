@@ -30,8 +30,7 @@ def chain(tmp_path: Path) -> Path:
 
 def test_the_program_is_timed_beside_the_schedule(weft: Weft, chain: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.xml"
-    ran = weft("compile", chain, "-o", out, "--json")
-    assert ran.code == 0, ran.err
+    ran = weft("compile", chain, "-o", out, "--json").ended(0)
     time = ran.json["time"]
     assert time["bytes"] == 8 * MIB
     same = weft("simulate", out, "-t", "line:4", "--size", "8MiB", "--json")
@@ -71,12 +70,10 @@ def test_nothing_is_said_where_it_cannot_be_told(
     weft: Weft, chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for flags in (("--to", "program"), ("--to", "mscclpp-json")):
-        ran = weft("compile", chain, *flags, "-o", tmp_path / "out", "-f", "--json")
-        assert ran.code == 0, ran.err
+        ran = weft("compile", chain, *flags, "-o", tmp_path / "out", "-f", "--json").ended(0)
         assert "time" not in ran.json
     monkeypatch.setattr(instances, "MOST_OPERATIONS", 3)
-    ran = weft("compile", chain, "-o", tmp_path / "out.xml", "--json")
-    assert ran.code == 0, ran.err
+    ran = weft("compile", chain, "-o", tmp_path / "out.xml", "--json").ended(0)
     assert "time" not in ran.json
     assert "Timed" not in ran.err
 
@@ -92,7 +89,5 @@ def test_nothing_is_said_where_it_cannot_be_told(
 def test_auto_says_why_it_cannot_choose(
     weft: Weft, triangle: Path, tmp_path: Path, flags: tuple[str, ...], why: str
 ) -> None:
-    ran = weft("compile", triangle, "--instances", "auto", *flags, "-o", tmp_path / "out")
-    assert ran.code == 2
-    assert why in ran.err
+    weft("compile", triangle, "--instances", "auto", *flags, "-o", tmp_path / "out").ended(2, why)
     assert not (tmp_path / "out").exists()

@@ -23,12 +23,9 @@ from weft.synth.bounds import bounds
 )
 def test_what_others_could_add_is_told(weft, machine, group, kind, factor) -> None:
     asked = ("-t", machine, "-c", kind, "--group", group)
-    out = weft("bound", *asked)
-    assert out.code == 0
-    assert f"could forward: {factor}" in out.err
+    weft("bound", *asked).ended(0, f"could forward: {factor}")
     assert factor in json.loads(weft("bound", *asked, "--json").out)["relays"]
-    out = weft("synth", *asked, "-e", "classic", "--objective", "latency")
-    assert factor in out.err
+    assert factor in weft("synth", *asked, "-e", "classic", "--objective", "latency").err
 
 
 def test_others_forward_where_they_may(weft) -> None:
@@ -55,9 +52,7 @@ def test_others_forward_where_they_may(weft) -> None:
     ],
 )
 def test_nothing_is_said_where_nothing_is_gained_or_asked(weft, asked) -> None:
-    out = weft("bound", *asked, "--json")
-    assert out.code == 0
-    assert "relays" not in json.loads(out.out)
+    assert "relays" not in json.loads(weft("bound", *asked, "--json").ended(0).out)
 
 
 def test_others_forward_and_take_no_part() -> None:

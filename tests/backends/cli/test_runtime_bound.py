@@ -44,9 +44,9 @@ def test_compile_and_simulate_tell_how_far_a_program_is_above_it(
     file = tmp_path / "one.xml"
     name = "classic:one_shot{collective=allreduce,ranks=8}"
     asked = ("compile", name, "-t", "dgx-h100", "--size", "1KiB", "--protocol", "LL")
-    ran = weft(*asked, "--target", "executor", "-o", file)
-    assert ran.code == 0, ran.err
-    assert "over the 7.342 µs that any program of executor takes at least (LL: start" in ran.err
+    weft(*asked, "--target", "executor", "-o", file).ended(
+        0, "over the 7.342 µs that any program of executor takes at least (LL: start"
+    )
     time = weft(*asked, "--target", "executor", "-o", file, "-f", "--json").json["time"]
     assert time["over_runtime"] == pytest.approx(time["program_us"] / time["runtime"]["us"])
     simulated = ("simulate", file, "-t", "dgx-h100", "--size", "1KiB", "--target", "executor")

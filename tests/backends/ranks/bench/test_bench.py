@@ -60,9 +60,9 @@ def test_rings_against_mpi_and_a_wrong_result_is_told(weft, tmp_path):
     text = wrong.read_text()
     assert text.count(right) == 1
     wrong.write_text(text.replace(right, edited))
-    ran = weft("bench", ring, ring, wrong, "--on", "mpi", "-t", "full:2", *FEW)
-    assert ran.code == 1
-    assert "warning: wrong, 3KiB: element 0 of rank 0 is " in ran.err
+    ran = weft("bench", ring, ring, wrong, "--on", "mpi", "-t", "full:2", *FEW).ended(
+        1, "warning: wrong, 3KiB: element 0 of rank 0 is "
+    )
     sizes = ran.json["sizes"]
     assert [x["name"] for x in sizes if x["wrong"]] == ["wrong"] * 2
     data = {"sizes": [x for x in sizes if not x["wrong"]]}
