@@ -31,16 +31,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 
 FRONTIERS = {
-    "dgx1": (
-        "allgather",
-        "reduce_scatter",
-        "gather",
-        "scatter",
-        "alltoall",
-        "broadcast",
-        "reduce",
-        "allreduce",
-    ),
+    "dgx1": "allgather reduce_scatter gather scatter alltoall broadcast reduce allreduce".split(),
     "ring:8": ("allgather", "alltoall"),
     "hub:8": ("allgather",),
     "dgx2": ("allgather", "alltoall", "allreduce"),

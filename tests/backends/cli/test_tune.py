@@ -24,21 +24,9 @@ __all__ = ["kept_workers"]
 pytestmark = pytest.mark.usefixtures("kept_workers")
 
 QUICK = (
-    "-t",
-    "full:4",
-    "-c",
-    "allreduce",
-    "--sizes",
-    "4KiB:64KiB",
-    "-e",
-    "classic",
-    "--protocols",
-    "Simple",
-    "--within",
-    "0%",
-    "--model",
-    "datasheet",
-)
+    "-t full:4 -c allreduce --sizes 4KiB:64KiB -e classic --protocols Simple --within 0% "
+    "--model datasheet"
+).split()
 
 
 @pytest.fixture(scope="module")

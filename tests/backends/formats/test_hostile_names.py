@@ -47,16 +47,7 @@ NAMES = (
     "8 ranks",
 )
 FORMATS = (
-    "mpi",
-    "torch",
-    "cupy-nccl",
-    "jax",
-    "torch-symm",
-    "torch-calls",
-    "msccl-xml",
-    "mscclpp-json",
-    "program",
-    "goal",
+    "mpi torch cupy-nccl jax torch-symm torch-calls msccl-xml mscclpp-json program goal".split()
 )
 PARSE = {".py": ast.parse, ".xml": ElementTree.fromstring, ".json": json.loads}
 

@@ -18,14 +18,10 @@ from weft.synth.bounds.bounds import bandwidth_bound
 from weft.synth.judge.casts import cast_problems, cast_shape_problems
 
 EVEN = (50, 50, 50)
-ABLE = [
-    "multicast",
-    "reduces",
-    "multicast+reduces",
-    "multicast+reduces+issuer_in_group",
-    "multicast+reduces+turns",
-    "multicast+reduces+turns+issuer_in_group",
-]
+ABLE = (
+    "multicast reduces multicast+reduces multicast+reduces+issuer_in_group "
+    "multicast+reduces+turns multicast+reduces+turns+issuer_in_group"
+).split()
 
 
 def machine_of(star: Star) -> Topology:

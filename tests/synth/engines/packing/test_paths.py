@@ -88,26 +88,11 @@ def _ends(
 
 
 MACHINES = (
-    "dgx1",
-    "ndv2",
-    "dgx2",
-    "dgx2:nodes=2",
-    "dgx-a100:nodes=2",
-    "mi300x:dead=0-1",
-    "mi250",
-    "torus:4x3",
-    "torus:5x4,dead=0-1",
-    "hypercube:4",
-    "mesh:3x4",
-    "line:5",
-    "star:5",
-    "ring:8,bw=50GB/s,dead=7-0",
-    "fat-tree:k=4,oversub=2",
-    "dgx-a100:nodes=2,nics=8,2",
-    "dragonfly:p=1,a=2,h=1",
-    "torus:3x3x3",
-    "amd8",
-)
+    "dgx1 ndv2 dgx2 dgx2:nodes=2 dgx-a100:nodes=2 mi300x:dead=0-1 mi250 torus:4x3 "
+    "torus:5x4,dead=0-1 hypercube:4 mesh:3x4 line:5 star:5 ring:8,bw=50GB/s,dead=7-0 "
+    "fat-tree:k=4,oversub=2 dgx-a100:nodes=2,nics=8,2 dragonfly:p=1,a=2,h=1 torus:3x3x3 "
+    "amd8"
+).split()
 
 
 def best(machine: Topology, collective: Collective, effort: PathEffort = PATH_EFFORT) -> Packing:
