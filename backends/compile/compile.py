@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
@@ -42,7 +43,19 @@ from .passes.weave import Weave
 from .pipeline import DEFAULT_PASSES, Journal, Pass, of_form
 
 AUTO: Final = "auto"
-"""Instances that the front end chooses by simulation (:mod:`~weft.backends.compile.prepare`)."""
+"""Instances that the front end must choose by a race (:mod:`~weft.backends.compile.choice`)."""
+
+SETTLED: Mapping[str, Any] = MappingProxyType(
+    {
+        "pairing": Pairing.AUTO,
+        "lanes": 0,
+        "spread": Spread.LANES,
+        "segments": 1,
+        "order": Order.PRIORITY,
+        "parts": 1,
+    }
+)
+"""Settings of the fixed form; instances and protocol are the input's."""
 
 ATTEMPTS = 8
 """Maximum number of reruns of the passes with more lanes or tighter blocks."""
@@ -53,15 +66,16 @@ class CompileOptions:
     """Options of the compiler.
 
     ``target`` and ``protocol`` may be given by name (``"rccl"``, ``"LL"``).
-    ``instances``: copies side by side; None: as the algorithm requests, or one; ``"auto"``: the
-    fastest by simulation, which only the front end can choose.
-    ``replication``: of which chunks. ``pairing``: which ends share thread blocks. ``protocol``:
-    None: as the algorithm requests, or Simple. ``lanes``: channels per connection (0: as fusion
-    needs); ``spread``: whether chains get channels of their own.
-    ``count``: chunks that may travel together (0: as many as are safe).
+    ``form``: how the front end sets what is None below: ``"race"``: the fastest by simulation,
+    where machine and size are known; ``"fixed"``: as here.
+    ``instances``: copies side by side; None: as the algorithm requests, or one; ``"auto"``: by a
+    race, or an error. ``replication``: of which chunks. ``pairing``: which ends share thread blocks
+    (None: ``auto``). ``protocol``: None: as the algorithm requests, or Simple. ``lanes``:
+    channels per connection (0, None: as fusion needs); ``spread``: whether chains get channels of
+    their own (None: no). ``count``: chunks that may travel together (0: as many as are safe).
     ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
-    like a pipeline; 1 leaves slicing to the runtime. ``order``: of its transfers. ``parts``: into
-    which chunks are cut for sums by several thread blocks.
+    like a pipeline; 1, None: the runtime slices. ``order``: of its transfers (None: by priority).
+    ``parts``: into which chunks are cut for sums by several thread blocks (None: 1).
 
     ``passes``: those on programs run in their order; of those on the flow, one given here stands
     for the one that these options describe. ``verify`` is called with the program after every pass,
@@ -70,17 +84,18 @@ class CompileOptions:
     """
 
     target: Target = MSCCL
+    form: Literal["race", "fixed"] = "race"
     instances: int | Literal["auto"] | None = None
     replication: Replication = Replication.BATCHED
-    pairing: Pairing = Pairing.AUTO
+    pairing: Pairing | None = None
     in_place: bool = False
     protocol: Protocol | None = None
-    lanes: int = 0
-    spread: Spread = Spread.LANES
+    lanes: int | None = None
+    spread: Spread | None = None
     count: int = 0
-    segments: int = 1
-    order: Order = Order.PRIORITY
-    parts: int = 1
+    segments: int | None = None
+    order: Order | None = None
+    parts: int | None = None
     name: str = ""
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     verify: Callable[[Program], None] | None = field(default=None, compare=False)
@@ -113,9 +128,11 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
     c = schedule.collective
     o = replace(o, name=o.name or label([schedule.topology.name, str(c.kind)], c, o))
     journal = o.journal()
-    named = next(
-        (one for one in o.passes if isinstance(one, Lower)), Lower(order=o.order, parts=o.parts)
-    )
+    assert o.order is not None
+    assert o.parts is not None
+    assert o.segments is not None
+    usual = Lower(order=o.order, parts=o.parts)
+    named = next((one for one in o.passes if isinstance(one, Lower)), usual)
     lower = replace(named, in_place=o.in_place)
     flow = journal.run(lower, _unrolled(schedule, o.segments))
     return compile_flow(flow, o, journal)
@@ -237,6 +254,8 @@ class _PassOrder:
     def of(o: CompileOptions) -> _PassOrder:
         assert isinstance(o.instances, int)
         assert o.protocol is not None
+        assert o.pairing is not None
+        assert o.spread is not None
         named: dict[type[Any], Any] = {type(one): one for one in o.passes}
 
         def chosen(usual: _P) -> _P:
@@ -247,7 +266,9 @@ class _PassOrder:
         others = [x for x in of_form(o.passes, "flow", "flow") if not isinstance(x, ours)]
         return _PassOrder(
             [chosen(Instances(o.instances, o.replication)), *others],
-            replace(chosen(Channels(o.lanes, policy=o.spread)), protocol=protocol, count=count),
+            replace(
+                chosen(Channels(o.lanes or 0, policy=o.spread)), protocol=protocol, count=count
+            ),
             replace(chosen(ThreadBlocks(policy=o.pairing)), protocol=protocol, count=count),
             replace(chosen(Aggregate(count=o.count)), protocol=protocol),
             Weave(o.name, protocol),
@@ -268,11 +289,8 @@ def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOp
     """Return the options, completed from the input where the user left them out."""
     if o.instances == AUTO:
         raise UserError("instances='auto' is not chosen here", hint="name a number")
-    return replace(
-        o,
-        instances=instances if o.instances is None else o.instances,
-        protocol=o.protocol or protocol,
-    )
+    usual: dict[str, Any] = {**SETTLED, "instances": instances, "protocol": protocol}
+    return replace(o, **{k: x for k, x in usual.items() if getattr(o, k) is None})
 
 
 def _most_messages(flow: Flow) -> int:

@@ -10,18 +10,20 @@ A pass is a frozen dataclass with a ``name`` and ``apply(noun, target) -> noun``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any, get_type_hints
 from typing import Protocol as Interface
 
-from weft.dsl.base.errors import CheckFailed, UserError, an
+from weft.dsl.base.errors import CheckFailed, UnknownName, UserError, an
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.plugins import Plugin, blamed, expect, plugin_of
 from weft.dsl.base.registry import PASSES
-from weft.dsl.base.spec import Spec, parse_specs
+from weft.dsl.base.spans import Source, Span
+from weft.dsl.base.spec import Item, Option, Spec, parse_specs, split
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import Target
@@ -247,6 +249,45 @@ def parse_passes(text: str) -> tuple[Pass, ...]:
         passes.append(one)
     apart = () if Aggregate.name in seen else (Aggregate(count=1),)
     return (*passes, *apart)
+
+
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "channels.policy": "spread",
+        "threadblocks.policy": "pairing",
+        "lower.order": "order",
+        "lower.parts": "parts",
+        "channels.lanes": "lanes",
+    }
+)
+"""Settings of passes by ``PASS.OPTION``: the fields of a form and of the compiler's options."""
+
+
+def parse_settings(text: str) -> dict[str, Any]:
+    """Return settings of a form by ``PASS.OPTION``; none if the text is a list of passes.
+
+    >>> parse_settings("threadblocks.policy=none,lower.parts=8")["lower.parts"]
+    8
+
+    Raises:
+        SyntaxProblem, UnknownName, UserError: at their place in the text.
+    """
+    items = [Item.of(one.strip()) for one in split(Span(Source("--passes", text), 0, len(text)))]
+    if not any(one.key and "{" not in one.key.text for one in items):
+        return {}
+    found: dict[str, Any] = {}
+    for one in items:
+        if one.key is None or one.key.text not in SETTINGS:
+            named = one.span if one.key is None else one.key
+            raise UnknownName("setting of a pass", named.text, SETTINGS, where=named)
+        key, (name, _, option) = one.key.text, one.key.text.partition(".")
+        if key in found:
+            raise UserError(f"{key} is named twice", where=one.key)
+        made: Pass = PASSES.create(
+            Spec(name, (Option(option, one.value.text, one.key, one.value),), one.span)
+        )
+        found[key] = getattr(made, option)
+    return found
 
 
 def _one(spec: Spec) -> Pass:

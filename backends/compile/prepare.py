@@ -7,9 +7,11 @@ that judge their programs themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.files import write_files, write_text
@@ -25,29 +27,20 @@ from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
 
 from ..check.checker import check_program
 from ..check.findings import require_good
+from .choice import ChosenForm, chosen_form
 from .compile import AUTO, CompileOptions
-from .instances import (
+from .pipeline import DEFAULT_PASSES
+from .request import ProvedArtefact, Request
+from .source import FORMAT, CompileSource, Emitter, Noun, cut, refuse_lowering, source_of
+from .timing import (
     USUAL_SIZES,
     ProgramTimer,
     ProgramTiming,
     Recompiled,
-    all_instances,
     clock_for,
     compared,
     least_worst,
-    quickest,
     timing_of,
-)
-from .pipeline import DEFAULT_PASSES
-from .request import ProvedArtefact, Request
-from .source import (
-    FORMAT,
-    CompileSource,
-    ConversionRemark,
-    Emitter,
-    Noun,
-    refuse_lowering,
-    source_of,
 )
 
 
@@ -55,13 +48,15 @@ from .source import (
 class CompileResult:
     """An artefact and the program written into it, both judged; its simulated time, where known.
 
-    ``recompiled``: of a program from elsewhere, what came in beside what it was made.
+    ``source``: what was compiled. ``choice``: the form that a race chose. ``recompiled``: of a
+    program from elsewhere, what came in beside what it was made.
     """
 
     made: ProvedArtefact
     backend: Emitter
-    remarks: tuple[ConversionRemark, ...] = ()
+    source: CompileSource
     timing: ProgramTiming | None = None
+    choice: ChosenForm | None = None
     recompiled: Recompiled | None = None
 
     def __repr__(self) -> str:
@@ -112,7 +107,8 @@ def artefact_of(
 ) -> CompileResult:
     """Compile, emit and judge: every pass is proved, the artefact is read back and checked.
 
-    ``options.instances`` may be ``"auto"``: the number is chosen by simulation at the largest size.
+    What the options leave open is chosen by simulation (:mod:`.choice`); of the forms that win,
+    the first that the format takes is written.
     A program from elsewhere is written as it came where that is quicker than what is made of it.
     ``about``: where the source is from and goes to, for formats that write it into the file.
     ``model``: by which programs are timed.
@@ -122,33 +118,40 @@ def artefact_of(
         UserError: the target cannot express it, an option makes no sense, or nothing tells the
             fastest number of instances.
     """
-    tell = options.tell or silent
-    settled = _settled(source, backend, proved(options), sizes, model)
-    clock, options = settled.clock, settled.options
-    made, recompiled = made_of(source, backend, options, sizes, about), None
+    options = proved(options)
+    raced = _Raced.of(source, backend, options, sizes, model)
+    choice, shaped, made = raced.first(
+        lambda shaped, o: made_of(shaped, backend, o, sizes, about), source, backend
+    )
+    recompiled = None
     if isinstance(source.noun, Program):
-        made, recompiled = _quicker(made, source, backend, settled, sizes, about)
+        made, recompiled = _quicker(made, source, backend, raced, sizes, about)
     timing = None
-    if not isinstance(clock, str):
-        timing = timing_of(made.code, source, backend, clock, options, settled.tried, tell)
-    return CompileResult(made, backend, source.remarks, timing, recompiled)
+    if not isinstance(raced.clock, str):
+        (options.tell or silent)("simulate")
+        segments = (choice.options if choice else options).segments or 1
+        request = Request(shaped.noun, in_place=options.in_place, segments=segments)
+        timing = timing_of(request, made.code, source, backend, raced.clock)
+    return CompileResult(made, backend, shaped, timing, choice, recompiled)
 
 
 def _quicker(
     made: ProvedArtefact,
     source: CompileSource,
     backend: Emitter,
-    settled: _Settled,
+    raced: _Raced,
     sizes: SizeRange | None,
     about: Request | None,
 ) -> tuple[ProvedArtefact, Recompiled]:
     """Return what a program was made, or the program as it came where that is quicker and may be
     written; and both times."""
-    came, o, clock = source.noun, settled.options, settled.clock
+    came, o, clock = source.noun, raced.options, raced.clock
     assert isinstance(came, Program)
     found = Recompiled(came, made.code if isinstance(made.code, Program) else came)
     if isinstance(clock, str):
         return made, replace(found, why=clock)
+    if not backend.thread_blocks:
+        return made, replace(found, why="it becomes rounds of messages, without thread blocks")
     # On ties the one compiled anew, which is written as every other program.
     us = compared((found.made, came), clock, sizes or source.sizes or USUAL_SIZES)
     if not us:
@@ -156,8 +159,8 @@ def _quicker(
     found = replace(found, us=tuple((n, one, other) for n, (other, one) in us.items()))
     if not least_worst(us.values()):
         return made, found
-    instances = None if settled.tried else o.instances  # tried: auto
-    asked = (o.protocol or came.protocol, instances, o.lanes, o.passes)
+    instances = None if o.instances == AUTO else o.instances
+    asked = (o.protocol or came.protocol, instances, o.lanes or 0, o.passes)
     if asked != (came.protocol, None, 0, DEFAULT_PASSES):
         return made, replace(found, why="flags say how it is compiled")
     named = replace(came, name=o.name or came.name)
@@ -169,28 +172,65 @@ def _quicker(
 
 
 @dataclass(frozen=True, slots=True)
-class _Settled:
-    """Options with a number of instances, the clock that chose it (or what it lacks), the trials:
-    µs by number of instances."""
+class _Raced:
+    """Options as a user gave them, the clock (or what it lacks), and the form that won a race."""
 
     options: CompileOptions
     clock: ProgramTimer | str
-    tried: dict[int, float]
+    choice: ChosenForm | None
+
+    @staticmethod
+    def of(
+        source: CompileSource,
+        backend: Emitter,
+        options: CompileOptions,
+        sizes: SizeRange | None,
+        model: ModelChoice,
+    ) -> _Raced:
+        """Race forms, where that can be.
+
+        Raises:
+            UserError: the number of instances must be raced, and cannot.
+        """
+        (options.tell or silent)("race forms")
+        clock = clock_for(source, backend, options.target.name, sizes, model)
+        choice = None
+        told = sizes or source.schedule or options.instances == AUTO  # else sizes are usual ones
+        if not isinstance(clock, str) and told:
+            choice = chosen_form(source, backend, clock, options, sizes)
+        if options.instances == AUTO and choice is None:
+            why = clock if isinstance(clock, str) else "the program is too large to be simulated"
+            raise UserError(
+                f"--instances auto cannot choose: {why}",
+                where="--instances auto",
+                hint="name a number",
+            )
+        return _Raced(options, clock, choice)
+
+    def first(
+        self,
+        make: Callable[[CompileSource, CompileOptions], _Made],
+        source: CompileSource,
+        backend: Emitter,
+    ) -> tuple[ChosenForm | None, CompileSource, _Made]:
+        """Return the first form that can be made, of the best and at last of the fixed one.
+
+        Raises:
+            CheckFailed: a checker rejects one.
+            UserError: the fixed form cannot be made either.
+        """
+        for choice in self.choice.each() if self.choice else ():
+            shaped = cut(source, backend.name, choice.options)
+            with suppress(UserError):
+                return choice, shaped, make(shaped, choice.options)
+        fixed = self.options
+        if fixed.instances == AUTO:
+            fixed = replace(fixed, instances=None)
+        shaped = cut(source, backend.name, fixed)
+        return None, shaped, make(shaped, fixed)
 
 
-def _settled(
-    source: CompileSource,
-    backend: Emitter,
-    options: CompileOptions,
-    sizes: SizeRange | None,
-    model: ModelChoice,
-) -> _Settled:
-    clock = clock_for(source, backend, options.target.name, sizes, model)
-    tried: dict[int, float] = {}
-    if options.instances == AUTO:
-        tried = all_instances(source, backend, clock, options, options.tell or silent)
-        options = replace(options, instances=quickest(tried))
-    return _Settled(options, clock, tried)
+_Made = TypeVar("_Made")
 
 
 def made_of(
@@ -216,7 +256,7 @@ def made_of(
         sizes=sizes or source.sizes,
         name=options.name,
         in_place=options.in_place,
-        segments=options.segments,
+        segments=options.segments or 1,
         instances=options.instances if isinstance(options.instances, int) else 0,
     )
     return backend.make(request, options.tell or silent)
@@ -240,7 +280,7 @@ def artefact(
 
     ``to``: a format, perhaps with options (``weft list backends``). ``sizes``: bytes of the
     messages that the artefact is for. ``topology``: the machine of an algorithm or a program, by
-    which ``CompileOptions(instances="auto")`` chooses; a schedule has its own.
+    which forms are raced; a schedule has its own.
 
     Raises:
         CheckFailed: the noun is wrong, or a checker rejects a program on the way, or the text.
@@ -311,8 +351,8 @@ def _program(
     o = options or CompileOptions()
     source = source_of(noun, FORMAT, o, topology)
     backend = _backend(FORMAT, source)
-    settled = _settled(source, backend, proved(o), _range(sizes), USUAL_CHOICE)
-    return source.compile(settled.options)
+    raced = _Raced.of(source, backend, proved(o), _range(sizes), USUAL_CHOICE)
+    return raced.first(lambda shaped, chosen: shaped.compile(chosen), source, backend)[2]
 
 
 def _backend(to: str, source: CompileSource) -> Emitter:

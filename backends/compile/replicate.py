@@ -7,6 +7,7 @@ need not be compiled again to be timed. Only scratch may be laid out more tightl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +79,14 @@ def replicated(program: Program, count: int, target: Target) -> Program | None:
         wait_id=named - first,
         wait_flag=program.wait_flag[wait],
     )
+
+
+def repeated(make: Callable[[int], Program], count: int, target: Target) -> Program:
+    """Return a program of ``count`` instances: that of one, repeated if it can be.
+
+    ``make``: compiles it with a number of instances.
+    """
+    return replicated(make(1), count, target) or make(count)
 
 
 def has_room(program: Program, count: int, target: Target) -> bool:

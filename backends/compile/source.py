@@ -143,6 +143,24 @@ class Emitter(Protocol):
         """As in ``--to``."""
         ...
 
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Protocols that its artefacts can express."""
+        ...
+
+    @property
+    def thread_blocks(self) -> bool:
+        """Return True if its artefacts are made of thread blocks."""
+        ...
+
+    def rounds_us(self, request: Request, topology: Topology, message_bytes: int) -> float | None:
+        """Return the µs of an artefact without thread blocks; None: it is timed as a program."""
+        ...
+
+    def require_fit(self, program: Program, target: Target) -> None:
+        """Refuse a program that no artefact can hold, as far as that is known without one."""
+        ...
+
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
         """Return the text of an artefact for messages of these sizes."""
         ...
@@ -180,9 +198,9 @@ class CompileSource:
 
 
 def of_schedule(
-    given: Schedule, to: str = FORMAT, target: str = "msccl", segments: int = 1
+    given: Schedule, to: str = FORMAT, target: str = "msccl", segments: int = 1, parts: int = 1
 ) -> CompileSource:
-    """Return a schedule, verified, with shares that the format ``to`` can express.
+    """Return a schedule, verified, with shares that the format ``to`` can express, in pieces.
 
     Raises:
         CheckFailed: it is wrong. UserError: switches sum or copy in it, which the format lacks.
@@ -190,7 +208,7 @@ def of_schedule(
     require_valid(given)
     if len(given.casts):
         return _with_casts(given, to)
-    schedule, remarks = fitted(given, to, segments)
+    schedule, remarks = fitted(given, to, segments * parts)
     if schedule is not given:
         require_valid(schedule)
     remarks += sliced(schedule, to, target, segments)
@@ -226,6 +244,14 @@ def _with_casts(given: Schedule, to: str) -> CompileSource:
     return CompileSource(program, collective, given, topology=given.topology, schedule=given)
 
 
+def cut(source: CompileSource, to: str, o: CompileOptions) -> CompileSource:
+    """Return a schedule with shares that can be cut as the options say; all else as it is."""
+    given = source.schedule
+    if given is None or len(given.casts):
+        return source
+    return of_schedule(given, to, o.target.name, o.segments or 1, o.parts or 1)
+
+
 CASTS_ELSEWHERE = (
     "--to mscclpp-json or torch-symm says it within a node (sm_90 or later), --to torch-calls "
     "leaves an allreduce to the library's own calls; nvls=off, sharp=off or "
@@ -240,8 +266,8 @@ def refuse_lowering(options: CompileOptions) -> None:
         UserError: one is given.
     """
     told = {
-        "--lanes": options.lanes != 0,
-        "--segments": options.segments != 1,
+        "--lanes": bool(options.lanes),
+        "--segments": (options.segments or 1) != 1,
         "--passes": options.passes != DEFAULT_PASSES,
         "--print-after": options.observe is not None,
     }
@@ -295,7 +321,7 @@ def source_of(
     """
     if isinstance(noun, Schedule):
         o = options or CompileOptions()
-        return of_schedule(noun, to.partition("{")[0], o.target.name, o.segments)
+        return of_schedule(noun, to.partition("{")[0], o.target.name, o.segments or 1)
     if isinstance(noun, Algorithm):
         return of_algorithm(noun, topology)
     hint = "or a Schedule or an Algorithm"

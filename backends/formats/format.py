@@ -148,6 +148,7 @@ class Format:
     noun: ClassVar[str] = ""
     """A file of it in an error (default: ``NAME file``)."""
     suffix: ClassVar[str] = ".txt"
+    """The end of its files' names in a library (``.py``: must be Python, ``.xml``: XML)."""
     several: ClassVar[bool] = False
     """An artefact is several files, and ``-o`` gives the prefix of their names."""
     says_kind: ClassVar[bool] = False
@@ -190,9 +191,9 @@ class Format:
 
     def lacks(self, done: str, where: str = "") -> UserError:
         """Return the error for something that the format does not do with its files."""
-        able = ["checked"] if self._has("findings") or self._has("check") else []
-        able += ["run"] if self._has("run") or self._has("findings", "execute") else []
-        able += ["compiled"] if self.compiled and self._has("held") else []
+        able = ["checked"] if self.defines("findings") or self.defines("check") else []
+        able += ["run"] if self.defines("run") or self.defines("findings", "execute") else []
+        able += ["compiled"] if self.compiled and self.defines("held") else []
         listed = ", ".join([*able, "shown"])
         listed = " and ".join(listed.rsplit(", ", 1))
         return UserError(
@@ -201,7 +202,7 @@ class Format:
             hint="name the schedule, algorithm or program it was made from",
         )
 
-    def _has(self, *methods: str) -> bool:
+    def defines(self, *methods: str) -> bool:
         """Return True if the class defines all of these methods itself."""
         return all(getattr(type(self), name) is not getattr(Format, name) for name in methods)
 
@@ -217,7 +218,7 @@ class Format:
         """Return the artefact in a file: well formed, not proved.
 
         Raises:
-            BadFile: it is not well formed.
+            BadFile, or another UserError: it is not well formed, or a name in it is unknown.
         """
         raise self.lacks("read", where)
 
@@ -252,7 +253,7 @@ class Format:
         tell: ProgressCallback = silent,
     ) -> ExecutionReport:
         """Check an artefact and execute it, for ``weft run``."""
-        if not self._has("findings", "execute"):
+        if not self.defines("findings", "execute"):
             raise self.lacks("run", where)
         if request.given:
             flag = request.given[0].replace("_", "-")
@@ -337,6 +338,21 @@ class Format:
         """Return the runtime whose model times programs of this format; None: without one."""
         return None
 
+    def rounds_us(self, request: Request, topology: Topology, message_bytes: int) -> float | None:
+        """Return the µs of an artefact without thread blocks; None: it is timed as a program.
+
+        Raises:
+            UserError, CheckFailed: it cannot be made.
+        """
+        return None
+
+    def require_fit(self, program: Program, target: Target) -> None:
+        """Refuse a program that no artefact can hold, as far as that is known without one.
+
+        Raises:
+            UserError: it does not fit.
+        """
+
     def sizes_remark(self, program: Program, chunks: int) -> str:
         """Message sizes at which a runtime passes a file over, in words; ``chunks``: what the
         collective has by itself."""
@@ -399,7 +415,7 @@ class Format:
     def _require_good(self, text: str, program: Program, target: str) -> None:
         from ..check.checker import check_program
 
-        if not self._has("findings"):
+        if not self.defines("findings"):
             return
         plugin = plugin_of(self)
         try:
@@ -420,39 +436,37 @@ class ProgramFormat(Format, ABC):
     compiled: ClassVar[bool] = True
     interpreted: ClassVar[bool] = False
 
-    @abstractmethod
-    def recognizes(self, text: str, data: object) -> bool:
-        """Return True if a file is of this format; ``data``: its JSON, None if it is not JSON."""
+    def __init_subclass__(cls) -> None:
+        """Refuse a class that writes files which no verb would know again."""
+        super().__init_subclass__()
+        known = cls.says_kind or cls.name in RECOGNIZERS
+        if cls.name and not known and cls.recognizes is Format.recognizes:
+            raise TypeError(f"{cls.__name__} lacks recognizes")
 
     @abstractmethod
     def read(self, text: str, where: str) -> Program:
-        """Return the program in a file: well formed, not proved.
+        """Return the program in a file, not proved; errors as of :meth:`Format.read`."""
 
-        Raises:
-            BadFile: it is not well formed.
-        """
-
-    def _program(self, text: str, where: str) -> Program:
+    def program(self, text: str, where: str) -> Program:
         """Return the program in a file; the result of another package is checked."""
         from weft.dsl.nouns.program import Program
 
         return expect(Program, self.read(text, where), self, "read")
 
     def collective(self, text: str, where: str) -> Collective:
-        program = self._program(text, where)
-        return program.collective
+        return self.program(text, where).collective
 
     def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
         from ..check.checker import check_program
 
-        program = self._program(text, where)
+        program = self.program(text, where)
         require_good(check_program(program), where)
         return ProgramContent(program)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         from ..check.checker import report_program
 
-        program = self._program(text, where)
+        program = self.program(text, where)
         size = f"{program.collective}, {count(program.instructions, 'instruction')}"
         report = report_program(program, asked.target)
         return [Check("form", True, size), *of_report(report, GOOD)]
@@ -460,20 +474,20 @@ class ProgramFormat(Format, ABC):
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         from ..check.checker import check_program
 
-        return check_program(self._program(text, where), target)
+        return check_program(self.program(text, where), target)
 
     def execute(
         self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
         from ..execute.execute import run_program
 
-        program = self._program(text, where)
+        program = self.program(text, where)
         return run_program(
             program, interleavings=request.interleavings, seed=request.seed, tell=tell
         )
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        program = self._program(text, where)
+        program = self.program(text, where)
         collective = program.collective
         return program_text(program), {
             "name": program.name,
@@ -483,7 +497,7 @@ class ProgramFormat(Format, ABC):
         }
 
     def sheets(self, text: str, where: str) -> Sheets | None:
-        return program_sheets(self._program(text, where))
+        return program_sheets(self.program(text, where))
 
 
 def format_named(text: str, origin: str = "--to") -> Format:

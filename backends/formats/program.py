@@ -10,7 +10,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.program import dump, load
 
-from .format import Format, ProgramFormat
+from .format import ProgramFormat
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
@@ -26,8 +26,6 @@ class ProgramFile(ProgramFormat):
     suffix: ClassVar[str] = ".json"
     no_casts: ClassVar[str] = "a program is of sends and receives"
     says_kind: ClassVar[bool] = True
-
-    recognizes = Format.recognizes
 
     def read(self, text: str, where: str) -> Program:
         return load(parse_json(text, where), where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -149,18 +149,33 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
 
 
 def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:
-    """Return the sheets of the ``--json`` output of `bench`, `run`, `simulate` or `bound`."""
-    sheets: dict[str, dict[str, Value]] = {"facts": {}, TIMES: {}, "least µs at size": {}}
-    for key in ("on", "topology", "collective", "ranks", "dtype", "protocol", "target"):
-        if key in data:
-            sheets["facts"][key] = plain(data[key])
+    """Return the sheets of the ``--json`` output of `bench`, `run`, `simulate` or `bound`.
+
+    They are the facts, and one for each key of ``sizes`` (GB/s follow from the times).
+    """
+    sheets: dict[str, dict[str, Value]] = {"facts": dict(_values(data)), TIMES: {}}
     for one in data["sizes"]:
-        parts = [one.get("name"), one.get("dtype"), format_bytes(one["bytes"])]
+        parts = [one.get("name"), one.get("dtype"), one["bytes"] and format_bytes(one["bytes"])]
         name = " ".join(str(part) for part in parts if part)
         sheets[TIMES][name] = float(one["us"])
-        if "least_us" in one:
-            sheets["least µs at size"][name] = float(one["least_us"])
+        for key, value in _values(one):
+            if key not in ("us", "name", "dtype", "bytes"):
+                sheet = "least µs at size" if key == "least_us" else f"{key} at size"
+                sheets.setdefault(sheet, {})[name] = value
     return dict(sheets)
+
+
+NOT_COMPARED = ("schema", "seconds", "sizes", "checks", "trace", "bound", "certificate", "binds")
+"""Keys of results that are of the run, or proofs; a bound counts by the share that is reached."""
+
+
+def _values(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Value]]:
+    """Yield the values of an object by key, those of objects in it by ``key.key``."""
+    for key, value in data.items():
+        if isinstance(value, dict) and key not in NOT_COMPARED:
+            yield from _values(value, f"{prefix}{key}.")
+        elif key not in (*NOT_COMPARED, "algbw_GBps", "busbw_GBps"):
+            yield prefix + key, plain(value)
 
 
 def text_sheets(text: str) -> dict[str, Sheet]:

@@ -7,14 +7,13 @@ The sizes written into a file follow the rule of its reader: microsoft/msccl tak
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.library import Artefact
@@ -24,22 +23,17 @@ from weft.dsl.nouns.schedule import Schedule, load
 from ..check.findings import require_good
 from ..compile.compile import lower_schedule
 from ..compile.request import Request
-from ..compile.source import fitted
-from ..formats.format import ExecutionRequest
+from ..compile.source import BY_MESSAGES, fitted
+from ..compile.variants import Variant
+from ..formats.format import ExecutionRequest, Format, format_named
 from ..formats.msccl.emit import collective_name
 from ..formats.msccl.format import MscclXml
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.format import ScriptFile
 from .effort import EFFORT
-from .variants import Variant
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
-
-    from ..formats.format import Format as Backend
-
-SUFFIX = {"msccl-xml": ".xml", "mscclpp-json": ".json", "program": ".json"}
-"""File suffixes of the formats; the others are Python."""
 
 OUT_OF_PLACE_ONLY = (Kind.ALLTOALL, Kind.CUSTOM)
 """Collectives that no runtime takes in place (microsoft/msccl refuses alltoall; a collective of
@@ -60,21 +54,17 @@ class Wanted:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the formats."""
-        return tuple(BACKENDS.make(text).name for text in self.formats)
+        return tuple(format_named(text).name for text in self.formats)
 
     def without(self, protocol: str) -> str | None:
         """Return the first format whose files cannot express a protocol; None: all can."""
-        made: Iterator[Backend] = (BACKENDS.make(text) for text in self.formats)
+        made = map(format_named, self.formats)
         return next((one.name for one in made if protocol not in one.protocols), None)
 
     def placements(self, kind: Kind, format: str) -> tuple[bool, ...]:
         """Return the placements (in place or not) of a collective in a format."""
-        made: Backend = BACKENDS.make(format)
-        if made.any_buffers:
-            return (False,)
-        if kind in OUT_OF_PLACE_ONLY:
-            return (False,)
-        return self.in_place
+        out_only = format_named(format).any_buffers or kind in OUT_OF_PLACE_ONLY
+        return (False,) if out_only else self.in_place
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON for a job."""
@@ -118,8 +108,7 @@ def make(given: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"files": {}, "artefacts": [], "chunks": 0} for _ in given["ranges"]
     ]
     for format in asked.formats:
-        backend: Backend = BACKENDS.make(format)
-        backend = backend.on(schedule.topology)
+        backend = format_named(format).on(schedule.topology)
         # Shares as the format can express them, in which the file is judged as well.
         shaped = schedule
         if not len(schedule.casts):
@@ -155,7 +144,7 @@ class _ProgramFiles:
 
     schedule: Schedule
     variant: Variant
-    backend: Backend
+    backend: Format
     runtime: str
     in_place: bool
     seed: int
@@ -168,7 +157,7 @@ class _ProgramFiles:
             CheckFailed: it is wrong.
         """
         name = plan + ("-in-place" if self.in_place else "")
-        path = f"{self.backend.name}/{name}{SUFFIX.get(self.backend.name, '.py')}"
+        path = f"{self.backend.name}/{name}{self.backend.suffix}"
         text = self._text(name, sizes)
         require_good(self.backend.findings(text, path, self.runtime), path)
         first, rest, others = text.partition("\n")
@@ -234,16 +223,21 @@ def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:
 
 
 def require_formats(formats: Sequence[str]) -> tuple[str, ...]:
-    """Return formats with their options, each known and there once.
+    """Return formats with their options, each known, there once, and able to write a plan.
 
     Raises:
-        UserError: an unknown one, or none.
+        UserError: an unknown one, one whose files are not made of programs, or none.
     """
     if not formats:
         raise UserError("no format is named", hint="--to msccl-xml")
     found: dict[str, str] = {}
     for text in formats:
-        name = BACKENDS.make(text, "--to").name
+        backend = format_named(text)
+        name = backend.name
         if found.setdefault(name, text) != text:
             raise UserError(f"{name} is asked for twice", where="--to", hint="one library for each")
+        if not backend.defines("emit", "findings", "execute"):
+            told = f"expected a format of programs for a range of sizes, got {name}"
+            size = " --size SIZE" if name in BY_MESSAGES else ""
+            raise UserError(told, where="--to", hint=f"weft compile SCHEDULE --to {name}{size}")
     return tuple(found.values())

@@ -30,6 +30,7 @@ from weft.synth.time.routes import routes_of
 from weft.synth.time.runtime_model import SLOWNESS, RuntimeModel
 from weft.synth.time.schedule_tables import QueueTables
 
+from ..compile.variants import Variant
 from ..formats.mscclpp.casts.acts import Act, ActKind, acts_of
 from ..formats.mscclpp.casts.clocks import ActPhase, SentSignal, ordered
 from ..formats.mscclpp.casts.emit import cast_plan
@@ -37,7 +38,6 @@ from ..formats.mscclpp.casts.fit import DTYPES, Hardware, refuse_hardware
 from ..formats.mscclpp.lower.emit import largest_message
 from ..formats.mscclpp.plan.model import FACTS
 from .options import TuneOptions
-from .variants import Variant
 
 
 def form_of(schedule: Schedule, form: Variant) -> Variant:

@@ -25,13 +25,13 @@ from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.schedule_time import simulate
 
 from ..check.checks import Check
+from ..compile.variants import variant_of
 from .artefacts import Wanted
 from .choose import EVEN
 from .compared import least_times, plan_starts, runtime_times
 from .folder import XML, XmlFiles
 from .library_model import library_choice, library_model, library_runtime
 from .options import TuneOptions
-from .variants import variant_of
 from .work import Stand
 
 SLACK = 1.001

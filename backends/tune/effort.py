@@ -50,23 +50,13 @@ class TuneEffort:
     instance_gain: float = 0.99  # of times at some size: below it instances are doubled again
     kept_ratio: float = 1.3  # to the largest promising time, beyond which a simulation is given up
     plan_gain: float = 1.002  # least, of the time to beat to a schedule's bound, to try it
-    first_shapes: int = 2  # that every schedule is tried in
-    shape_ratio: float = 1.25  # after the first shapes, to be tried in the others
     form_ratio: float = 1.6  # at which a form that is best for others is given up
     # In the forms that are best for others, to be tried in all: on a DGX-1 without one cable, a
     # schedule at 1.21 was a sixth quicker than all others in another order and number of segments.
     wide_ratio: float = 1.25
-    # Largest program that is explored though its instances share channels or blocks, which gains
-    # 2 % at most: the passes make ten times as many instructions, which mostly fit no file.
-    shared_instructions: int = 10_000
-    order_probe_ratio: float = 4.0  # at which the time of an order is not needed
-    order_probes: int = (
-        3  # sizes at which orders are compared, the least and the largest among them
-    )
-    order_gain: float = 0.98  # to the usual order, in some probe; it must not lose as much in any
     explored_operations: int = 500_000  # that are simulated one by one, for each variant
     kept_programs: int = 64  # with their clocks, of a process: a race needs some again
-    kept_large_programs: int = 6
+    kept_large_programs: int = 16
     large_instructions: int = 20_000  # above which a program is large
     finalist_operations: int = 2_000_000  # that are simulated one by one, for each size
 

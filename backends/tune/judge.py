@@ -8,11 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from weft.dsl.base.errors import CheckFailed, WeftError
-from weft.dsl.base.files import parse_json, read_text
+from weft.dsl.base.files import read_text
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
-from weft.dsl.nouns.program import load as load_program
 from weft.dsl.nouns.runtime import RUNTIMES
 from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule
@@ -23,6 +22,7 @@ from ..check.checker import check_program
 from ..check.checks import Check
 from ..check.findings import Finding, errors
 from ..compile.analyses.unroll import same_question
+from ..formats.format import ProgramFormat, format_named
 from ..formats.msccl.check import check_xml, sizes_of
 from ..formats.msccl.read import XmlAlgo
 from ..formats.msccl.read.collective import NAMES, fit
@@ -30,7 +30,6 @@ from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
 from ..formats.mscclpp.plan.model import ExecutionPlan
 from ..formats.mscclpp.plan.read import read_plan
-from ..formats.p2p.judge import judge as judge_script
 from ..formats.torch_symm.judge import judge as judge_symm
 from ..formats.torch_symm.read import read_program
 from .claims import Claims
@@ -135,13 +134,14 @@ def _own_findings(files: XmlFiles, artefact: Artefact, collective: Collective) -
         asked, in_place = symm.collective, symm.plan.in_place
         if not errors(found) and collective.ranks <= MOST_EXECUTED:
             _require_result(symm.plan, collective)
-    elif artefact.format == "program":
-        program = load_program(parse_json(text, where), where)
+    elif isinstance(format := format_named(artefact.format, where), ProgramFormat):
+        program = format.program(text, where)
         asked, in_place = program.collective, program.in_place
         found = check_program(program, artefact.target or None)
     else:
-        script, found = judge_script(text, where)
-        asked, in_place = script.collective, False
+        found = format.findings(text, where, artefact.target or None)
+        asked = format.collective(text, where)
+        in_place = artefact.in_place and not format.any_buffers
     if not same_question(asked, collective):
         raise CheckFailed(f"it is {asked}, not {collective}")
     if in_place != artefact.in_place:

@@ -18,6 +18,7 @@ from weft.dsl.base.units import SizeRange
 from weft.synth.time.schedule_time import simulate
 
 from ..check.findings import require_good
+from ..compile.variants import Variant
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.data import type_named, units_of
 from ..formats.p2p.emit import function_of
@@ -26,7 +27,6 @@ from ..ranks.bench.job import entries as results
 from ..ranks.launcher import run_program
 from .effort import EFFORT
 from .timing import RaceEntry, Runner, spaced
-from .variants import Variant
 
 DTYPE = "float32"
 

@@ -12,10 +12,10 @@ from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.calibrated import DATASHEET, USUAL_MODEL
 
+from ..compile.variants import Variant
 from .artefacts import Wanted
 from .asks import Named
 from .measure import Measuring
-from .variants import Variant
 
 NVIDIA_PROTOCOLS = ("Simple", "LL", "LL128")
 AMD_PROTOCOLS = ("Simple", "LL")

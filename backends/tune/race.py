@@ -32,10 +32,10 @@ from weft.synth.time.calibrated import named_model
 from weft.synth.time.latency import latency_us
 from weft.synth.time.program_tables import reached_bandwidth
 
+from ..compile.variants import PLAIN, Variant
 from .cast_plans import form_of
 from .effort import EFFORT
 from .timing import WORK, Interrupted, MapJobs, RaceEntry, Runner, Track, clocked, spaced, times_of
-from .variants import PLAIN, Variant
 
 
 def run_race(

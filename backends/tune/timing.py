@@ -11,7 +11,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule, dump
 
-from .variants import Variant
+from ..compile.variants import Variant
 
 MapJobs = Callable[[str, str, Sequence[Any]], list[Any]]
 """Function that applies ``module:name`` to JSON values: the results, None where interrupted. The

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeAlias
 
 from weft.dsl.base.errors import BrokenPlugin, NothingFound, PluginFault, UserError
@@ -33,16 +34,16 @@ from weft.synth.time.calibrated import named_model
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import RuntimeModel
 
-from ..compile.analyses.planned import Order, distinct_orders
+from ..compile.analyses.planned import distinct_orders
 from ..compile.compile import lower_schedule
+from ..compile.descent import COUNTS, PARTS, RACE, FormSpace, race
 from ..compile.passes.scratch import Scratch
-from ..compile.passes.threadblocks import Pairing
-from ..compile.replicate import has_room, replicated
+from ..compile.replicate import has_room, repeated
 from ..compile.source import MOST_GRAINS, binary, fitted
+from ..compile.variants import Variant
 from ..formats.msccl.emit import require_fit
 from .cast_plans import CastTimer, cast_timer, fits_in_place, form_of
 from .effort import EFFORT
-from .variants import COPIES, LONG, SHAPES, SUMS, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
 """Format whose limits on fractions of a message all schedules of a race keep."""
@@ -54,11 +55,8 @@ PROMISING = {1: 3.0, 2: 2.2, 4: 1.8, 8: 1.5}
 """Largest ratio to the best time, by the number of instances, with which a form is tried in more
 of them: each doubling gains up to a factor of two, but rarely that."""
 
-PROBES = (
-    Variant(pairing=Pairing.NONE, segments=4),
-    Variant(instances=4, pairing=Pairing.NONE),
-)
-"""Forms in which the orders of a schedule are compared."""
+USUAL_COPIES = (1, 4)
+"""Numbers of instances tried first."""
 
 # --- schedules ------------------------------------------------------------------------------------
 
@@ -165,12 +163,14 @@ class Stand:
         return named_model(self.schedule.topology, self.runtime, self.by)
 
     @property
-    def shapes(self) -> tuple[Variant, ...]:
-        """Return the settings that are tried, with one instance under Simple."""
-        if len(self.schedule.casts):
-            return (Variant(),)
+    def space(self) -> FormSpace:
+        """Return the forms that are raced."""
         local = not target_of(self.runtime).fuses and self.model.local_GBps < math.inf
-        return (*SHAPES, *SUMS) if local and self.schedule.reduce.any() else SHAPES
+        return FormSpace(
+            self.protocols,
+            order=distinct_orders(self.schedule),
+            parts=PARTS if local and self.schedule.reduce.any() else (1,),
+        )
 
     def timer(self, variant: Variant, *, room: bool = False) -> Timer | None:
         """Return the schedule compiled in one way, with its clock.
@@ -202,7 +202,7 @@ class Stand:
         """Return True if the runner may be competitive at a size under a protocol.
 
         ``best``: µs that are known to be reached. Not if it cuts a small message, which need not be
-        cut, into less than elements: a runtime would not take it. Nor if it loops, and its bytes
+        cut, into less than elements: a runtime would not take it. Nor if its bytes
         hold some link for as long as the best takes, in however many instances; nor under a
         protocol of small payloads, if it loops over a large message for so long that what it gains
         in latency is nothing beside what its flags take.
@@ -214,7 +214,7 @@ class Stand:
         if size < ELEMENT * program.message_chunks and program.message_chunks > whole:
             return False
         turns = self.model.cut(replace(program, protocol=protocol), size).iterations
-        if turns > 1 and timer.clock.least_us(size, protocol) >= best:
+        if timer.clock.least_us(size, protocol) >= best:
             return False
         return protocol is Protocol.SIMPLE or turns * program.instructions <= EFFORT.loop_operations
 
@@ -252,7 +252,7 @@ _large_timer = kept(most=EFFORT.kept_large_programs)(_made_timer)
 def _has_room(schedule: Schedule, runtime: str, variant: Variant) -> bool:
     """Return True if every instance has channels and blocks of its own, or they are small."""
     one = _program(schedule, runtime, (replace(variant, instances=1),), (False, LOOSE))
-    small = one.instructions * variant.instances <= EFFORT.shared_instructions
+    small = one.instructions * variant.instances <= RACE.shared_instructions
     return small or has_room(one, variant.instances, target_of(runtime))
 
 
@@ -282,12 +282,14 @@ def _repeated(
     Raises:
         UserError: something the target cannot express.
     """
-    one = _program(schedule, runtime, (replace(variant, instances=1),), buffers)
-    more = replicated(one, variant.instances, target_of(runtime))
-    return more or _program(schedule, runtime, (variant,), buffers)
+    return repeated(
+        lambda n: _program(schedule, runtime, (replace(variant, instances=n),), buffers),
+        variant.instances,
+        target_of(runtime),
+    )
 
 
-@kept(most=EFFORT.kept_large_programs)
+@kept(most=EFFORT.kept_programs)
 def _program(
     schedule: Schedule, runtime: str, variants: tuple[Variant], buffers: tuple[bool, bool]
 ) -> Program:
@@ -409,10 +411,10 @@ def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
         cases = {n: list(stand.protocols) for n, p in prospects.items() if p.open}
         if len(stand.schedule.casts):
             # One GPU alone fills a switch with 16 only, and each takes little time to look at.
-            for count in COPIES:
+            for count in COUNTS:
                 _times(stand, Variant(instances=count), cases, found, math.inf)
         else:
-            _copies(stand, SHAPES[0], cases, found, USUAL_COPIES)
+            _copies(stand, Variant(), cases, found, USUAL_COPIES)
     return found.to_json()
 
 
@@ -422,7 +424,7 @@ def _deep(
     wide: Sequence[int],
     found: _VariantTimes,
 ) -> None:
-    """Time a schedule in given forms by size, and where that looks good in all others."""
+    """Time a schedule in given forms by size, and where that looks good race others."""
     bases: dict[Variant, dict[int, list[Protocol]]] = {}
     for size, variants in forms.items():
         for variant in variants if found.sizes[size].open else ():
@@ -434,64 +436,29 @@ def _deep(
         _times(stand, base, cases, found, EFFORT.form_ratio)
     sizes = [n for n in wide if found.sizes[n].open]
     sizes = [n for n in sizes if not forms[n] or found.near(n, EFFORT.wide_ratio)]
-    order = _orders(stand, sizes, found)
-    for one in dict.fromkeys(order.values()):
-        tried: list[Program] = []
-        for number, shape in enumerate(stand.shapes):
-            cases = {
-                n: list(stand.protocols)
-                for n in sizes
-                if order[n] is one
-                and (number < EFFORT.first_shapes or found.near(n, EFFORT.shape_ratio))
-                and (shape.segments <= LONG or _longer(found.form(n), shape))
-            }
-            base = replace(shape, order=one)
-            if cases and _is_new(stand, base, tried):
-                _copies(stand, base, cases, found, COPIES)
+    if len(stand.schedule.casts):
+        _copies(stand, Variant(), {n: list(stand.protocols) for n in sizes}, found, COUNTS)
+        return
+    last: list[Variant] = []
+    for size in sizes:
+        own = found.form(size)
+        race(
+            stand.space,
+            size,
+            partial(_raced_us, stand, found, size),
+            first=[*([own] if own else []), *last],
+        )
+        last = [best] if (best := found.form(size)) else last
 
 
-def _is_new(stand: Stand, base: Variant, tried: list[Program]) -> bool:
-    """Return True if a variant gives a program that was not tried, and note it: settings often make
-    no difference, and then the first that gives it stands for all."""
-    timer = stand.timer(base, room=True)
-    if not isinstance(timer, TimedProgram):
-        return timer is not None
-    new = timer.program not in tried
-    tried.append(timer.program)
-    return new
-
-
-def _longer(best: Variant | None, shape: Variant) -> bool:
-    return best is not None and shape.segments == 2 * best.segments
-
-
-def _orders(stand: Stand, sizes: Sequence[int], found: _VariantTimes) -> dict[int, Order]:
-    """Return the order that is the best for a schedule at each size, by probes at some of them."""
-    usual, *others = distinct_orders(stand.schedule) if len(stand.schedule) else (Order.PRIORITY,)
-    if not others or not sizes:
-        return dict.fromkeys(sizes, usual)
-    step = max(1, (len(sizes) - 1) // (EFFORT.order_probes - 1))
-    probed = sizes[::-step]
-    # Ratios of the time of each order to that of the usual one, in each probe, by size.
-    ratios: dict[int, dict[Order, list[float]]] = {n: {o: [] for o in others} for n in probed}
-    cases = {n: [Protocol.SIMPLE] for n in probed}
-    enough = EFFORT.order_probe_ratio
-    for probe in PROBES:
-        before = _times(stand, replace(probe, order=usual), cases, found, enough) or {}
-        for order in others:
-            now = _times(stand, replace(probe, order=order), cases, found, enough) or {}
-            for n in probed:
-                pairs = zip(now.get(n, {}).values(), before.get(n, {}).values(), strict=False)
-                ratios[n][order] += [us / other for us, other in pairs if us < math.inf]
-    best = {n: _quickest(ratios[n], usual) for n in probed}
-    return {n: best[min(probed, key=lambda one: abs(math.log(one / n)))] for n in sizes}
-
-
-def _quickest(ratios: Mapping[Order, Sequence[float]], usual: Order) -> Order:
-    """Return the order that gains most in a probe, if it loses in none; else the usual one."""
-    gain = EFFORT.order_gain
-    good = {o: min(r) for o, r in ratios.items() if r and min(r) <= gain and max(r) * gain <= 1}
-    return min(good, key=good.__getitem__, default=usual)
+def _raced_us(
+    stand: Stand, found: _VariantTimes, size: int, form: Variant, _: float
+) -> float | None:
+    """Return the µs of a form in a race; infinite where it takes far longer than the best of all
+    schedules, which is the limit in place of the race's own; None where it cannot be compiled."""
+    base = replace(form, protocol=Protocol.SIMPLE)
+    now = _times(stand, base, {size: [form.protocol]}, found, RACE.given_up)
+    return None if now is None else now[size].get(form.protocol, math.inf)
 
 
 def _copies(

@@ -587,7 +587,8 @@ def load(data: Any, where: str = "program") -> Program:
     """Read the object that :func:`dump` writes: well formed, not proved.
 
     Raises:
-        BadFile: not such an object. UserError: a collective that makes no sense.
+        BadFile: not such an object. UserError: a collective that makes no sense. UnknownName: a
+            protocol or kind that is not one.
     """
     require_kind(data, "program", where)
     fields = Fields(data, where)

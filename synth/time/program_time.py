@@ -124,10 +124,12 @@ class ProgramClock:
         *,
         limit: float = math.inf,
         most_operations: int | None = None,
+        few: int = 0,
     ) -> float:
         """Return µs until the last block is done; as :func:`simulate_program`, but quick.
 
-        ``limit``: a run that takes longer than this is given up, and is infinite.
+        ``limit``: a run that takes longer than this is given up, and is infinite. ``few``: as
+        :meth:`simulate` has it.
 
         That is the exact time wherever exact ticks fit 64 bits. Else ticks are the finest power
         of two of a µs that fits: what a chunk holds a link is off by half a tick, and messages
@@ -140,7 +142,7 @@ class ProgramClock:
         protocol = protocol or self._prepared.program.protocol
         limit = max(0.0, limit - float(model.protocol(protocol).start_us))
         try:
-            _, run = self._run(message_bytes, protocol, most_operations, 0, True, limit)
+            _, run = self._run(message_bytes, protocol, most_operations, few, True, limit)
         except _GivenUp:
             return math.inf
         return model.total_us(protocol, float(run.us(lambda x: [x.finished]).max(initial=0)))

@@ -168,6 +168,15 @@ class RuntimeModel:
             raise UserError(f"expected a protocol of {self.name}, got {protocol}")
         return self.protocols[protocol]
 
+    def unlooped(self) -> RuntimeModel:
+        """Return the model of a runtime without a loop: an operation moves whole chunks, into a
+        buffer that is for nothing else."""
+        protocols = {
+            name: replace(one, payload=1 << 50, rooted_payload=None, slots=1 << 20)
+            for name, one in self.protocols.items()
+        }
+        return replace(self, protocols=protocols)
+
     def in_lockstep(self, channels: int) -> RuntimeModel:
         """Return the model in which one thread block stands for those of several channels.
 

@@ -71,6 +71,9 @@ class Timeline:
 def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
     """Run a verified schedule for a message of M bytes and keep everything. Some 20 µs a passage.
 
+    By the default rule only. For another ``CostModel`` use ``Simulation.start_us`` and ``end_us``
+    with ``movements_of(schedule).placed``.
+
     Raises:
         UserError: a size below one byte, or more than ``MOST_PASSAGES`` passages.
     """

@@ -25,8 +25,8 @@ from weft.backends.compile.analyses.planned import Order
 from weft.backends.compile.compile import lower_schedule
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.compile.source import fitted
+from weft.backends.compile.variants import LANES, Variant
 from weft.backends.formats.msccl.emit import require_fit
-from weft.backends.tune.variants import LANES, Variant
 from weft.backends.tune.work import on_binary_grid
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import format_bytes

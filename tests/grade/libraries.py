@@ -21,7 +21,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,15 +30,16 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.cli import main as weft
+from weft.backends.compile.analyses.planned import Order
+from weft.backends.compile.descent import PARTS, FormSpace
+from weft.backends.compile.variants import Variant
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.tune.asks import asks
 from weft.backends.tune.library_model import library_model
-from weft.backends.tune.variants import COPIES, SHAPES, Variant
 from weft.backends.tune.work import clock, solve
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.library import Library, Tuned, read
-from weft.dsl.nouns.program import Protocol
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.time.calibrated import DATASHEET
 from weft.synth.time.program_time import ProgramClock
@@ -115,12 +117,10 @@ def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.nda
 
 def forms() -> list[Variant]:
     """All ways to compile that tuning tries."""
-    return [
-        replace(shape, instances=count, protocol=protocol)
-        for shape in SHAPES
-        for count in COPIES
-        for protocol in Protocol
-    ]
+    space = FormSpace(order=tuple(Order), parts=PARTS)
+    names = [one.name for one in fields(space)]
+    values = product(*(getattr(space, name) for name in names))
+    return [Variant(**dict(zip(names, one, strict=True))) for one in values]
 
 
 def judge(folder: Path, taken: float) -> tuple[tuple[str, ...], float]:

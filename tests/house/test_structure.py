@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from measure import arrays, doors, few, graph, loops, names, sizes
-from measure.ratchets import excess, ratchets
+from measure.ratchets import excess, ratchets, require_within
 from measure.tree import Figure, Tree
 from sources import ROOT, Source, parse, walk
 
@@ -15,23 +15,23 @@ TREE = Tree(ROOT)
 
 
 def test_folders_and_files_know_each_other_in_one_direction() -> None:
-    assert excess(graph.measured(TREE), ratchets("imports")) == []
+    require_within(graph.measured(TREE), ratchets("imports"))
 
 
 def test_names_of_classes_and_numbers_are_few() -> None:
-    assert excess(names.measured(TREE), ratchets("names")) == []
+    require_within(names.measured(TREE), ratchets("names"))
 
 
 def test_lines_small_parts_and_words_of_the_dialect_become_fewer() -> None:
     figures = [*few.measured(TREE), *sizes.plain(TREE), *sizes.prose(TREE)]
     limits = ratchets("fewer")
     assert limits.keys() <= {one.key for one in figures}
-    assert excess(figures, limits) == []
+    require_within(figures, limits)
 
 
 @pytest.mark.parametrize("section", [loops, arrays, doors], ids=lambda m: m.__name__)
 def test_an_idea_has_no_more_places_than_before(section: object) -> None:
-    assert excess(section.measured(TREE), ratchets("ideas")) == []  # type: ignore[attr-defined]
+    require_within(section.measured(TREE), ratchets("ideas"))  # type: ignore[attr-defined]
 
 
 def test_modules_are_named_at_run_time_only_by_registries_and_jobs() -> None:
@@ -45,6 +45,12 @@ def test_a_figure_above_its_limit_is_told_with_its_places() -> None:
     figures = [Figure("cycles", "cycles", 2, ("a, b", "c, d")), Figure("free", "free", 9)]
     assert excess(figures, {"cycles": 2}) == []
     assert excess(figures, {"cycles": 1}) == ["cycles is 2, at most 1: a, b; c, d"]
+    with pytest.raises(AssertionError) as told:
+        require_within(figures, {"cycles": 1, "free": 8})
+    assert str(told.value).splitlines()[:2] == [
+        "cycles is 2, at most 1: a, b; c, d",
+        "free is 9, at most 8: ",
+    ]
 
 
 def files(**texts: str) -> tuple[Source, ...]:

@@ -25,6 +25,8 @@ RUNTIMES = ("msccl", "rccl", "executor")
 TARGETS = (*RUNTIMES, "portable")
 PROTOCOLS = ("Simple", "LL", "LL128")
 
+FORMS = ("race", "fixed")
+
 ON = ("numpy", "mpi", "torch", "nccl", "jax")
 """Values of ``--on``: threads of this process, processes of a runtime, GPUs, devices of JAX."""
 
@@ -62,16 +64,15 @@ class LoweringFlags(Flags):
         "--lanes",
         metavar="N",
         parse=whole(0, 32),
-        default=0,
-        help="channels per connection (default: 0, as fusing needs)",
+        default=None,
+        help="channels per connection (0: as fusing needs)",
     )
     segments: Any = lowering(
         "--segments",
         metavar="N",
         parse=whole(1, 1024),
-        default=1,
-        help="pieces of every chunk of a schedule, one behind the "
-        "other (default: 1, the runtime slices)",
+        default=None,
+        help="pieces of every chunk of a schedule, one behind the other (1: the runtime slices)",
     )
     protocol: str | None = lowering(
         "--protocol", choices=PROTOCOLS, help="default: Simple, or that of the algorithm or program"
@@ -83,7 +84,8 @@ class LoweringFlags(Flags):
         "-p",
         "--passes",
         metavar="PASSES",
-        help="e.g. aggregate,channels{lanes=2},fuse,sync,prune; `weft list passes` (default: all)",
+        help="e.g. aggregate,channels{lanes=2},fuse,sync,prune; `weft list passes` (default: all); "
+        "or settings of them: threadblocks.policy=none,lower.order=steps",
     )
     print_after: Any = lowering(
         "--print-after",
@@ -143,7 +145,15 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
     )
     instances: Any = instances(
         lambda text: AUTO if text == AUTO else whole(1, 64)(text),
-        "; auto: whichever simulates fastest",
+        "; auto: by a race, or an error",
+    )
+    form: Any = lowering(
+        "--form",
+        choices=FORMS,
+        default="race",
+        help="race: what no flag names (instances, segments, protocol, lanes, settings of passes) "
+        "is as simulates fastest at the size, where machine and size are known; fixed: the "
+        "defaults (default: race)",
     )
     size: SizeRange | None = shared.size()
     topology: str | None = shared.topology(

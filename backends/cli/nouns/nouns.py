@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from weft.dsl.nouns.hops import hop_distances
 
 from ...check.checks import Check
 from ...formats.listings import Sheets
+from ...report.report import TIMED, shown
 from ...report.sheets import library_sheets, results_sheets, topology_sheets
 from ...report.text import collective_text, topology_text
 from ..flags.files import CheckFlags, DiffFlags, SimulateFlags
@@ -141,12 +143,21 @@ class ResultNoun(Noun):
 
     kind = FileKind.RESULT
 
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Return the table that the verb printed, without marks."""
+        text = _of_answer(subject, lambda data: shown(data["sizes"], *TIMED))
+        return text, {"sizes": subject.data["sizes"]}
+
     def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
         """Return the facts and times that a verb printed."""
-        try:
-            return results_sheets(subject.data)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise BadFile(
-                "not what a verb printed with --json: sizes have bytes and us",
-                where=subject.where,
-            ) from None
+        found: Sheets = _of_answer(subject, results_sheets)
+        return found
+
+
+def _of_answer(subject: Subject, make: Callable[[Any], Any]) -> Any:
+    try:
+        return make(subject.data)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise BadFile(
+            "not what a verb printed with --json: sizes have bytes and us", where=subject.where
+        ) from None

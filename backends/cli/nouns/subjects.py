@@ -212,6 +212,12 @@ def _json_kind(data: Any, where: str) -> FileKind:
             from weft.dsl.importers.recognized import IMPORT_SKETCH  # all importers: 50 ms
 
             raise BadFile("a TACCL sketch, in TACCL's JSON", where=where, hint=IMPORT_SKETCH)
+        if is_results(data):
+            hint = (
+                "`weft show` prints it, and draws it with --format html; `weft diff` compares two"
+            )
+            told = "expected a file of weft's, got the output of `--json`"
+            raise BadFile(told, where=where, hint=hint)
         from weft.dsl.importers.workloads.read import of_another_tool  # all formats of workloads
 
         if of_another_tool(data):

@@ -20,7 +20,7 @@ from ...ranks.bench.ranks import attend
 from ...ranks.joined import is_joined, world_of
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
-from ...report.report import shown
+from ...report.report import TIMED, shown
 from ..flags.files import CompileFlags
 from ..flags.machines import BenchFlags
 from ..flags.values import LIMITS
@@ -148,8 +148,5 @@ def _predictions(
 def _text(found: list[BenchTime]) -> str:
     best = {size: min(x.us for x in found if x.bytes == size) for size in {x.bytes for x in found}}
     marks = ["WRONG" if x.wrong else "best" if x.us == best[x.bytes] else "" for x in found]
-    return shown(
-        [{**x.to_json(), "mark": mark} for x, mark in zip(found, marks, strict=True)],
-        *("size:bytes", "plan:name", "µs:us", "least µs:least_us", "algbw GB/s:algbw_GBps"),
-        *("busbw GB/s:busbw_GBps", ":mark", "predicted µs:predicted_us", "error:error:+.0%"),
-    )
+    rows = [{**x.to_json(), "mark": mark} for x, mark in zip(found, marks, strict=True)]
+    return shown(rows, *TIMED)

@@ -16,7 +16,7 @@ from weft.synth.time.calibrated import DATASHEET
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
 from ...formats.format import ExecutionRequest, Format, format_named
-from ..flags.files import AUTO, CompileFlags
+from ..flags.files import CompileFlags
 from ..flags.values import DEFAULTS, LIMITS
 from ..inputs.models import chosen_model
 from ..nouns.noun import MODEL_FLAGS, Subject, refuse_collective, refuse_flags
@@ -29,9 +29,9 @@ from ..work.lowering import on_machine, options_of, provenance_of, require_liste
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
 
-    from ...compile.instances import ProgramTiming, Recompiled
     from ...compile.prepare import CompileResult
     from ...compile.source import CompileSource
+    from ...compile.timing import ProgramTiming, Recompiled
 
 USUAL_NODE = 8
 """GPUs of a usual node: more ranks are likely to be on several."""
@@ -53,6 +53,7 @@ def run(args: CompileFlags, console: Console) -> int:
     artefact = _compiled(subject, source, backend, args, console)
     made = artefact.made
     console.say("Lowered", made.lowered)
+    source = artefact.source
     for remark in source.remarks:
         console.say(remark.label, remark.text(made.code))
     plain = source.collective.message_chunks // source.collective.factor
@@ -60,15 +61,12 @@ def run(args: CompileFlags, console: Console) -> int:
         console.say("Sizes", told)
     for label, told in made.told:
         console.say(label, told)
+    if artefact.choice:
+        console.say("Chosen", artefact.choice.text)
     if artefact.timing:
-        if args.instances == AUTO:
-            told = f"--instances {artefact.timing.fastest} of {artefact.timing.trials}"
-            console.say("Chosen", told)
         console.say("Timed", artefact.timing.text)
         if least := _least(source, backend, args, artefact.timing):
             console.say("Bound", least.verdict(artefact.timing.program_us))
-        if artefact.timing.hint:
-            console.say("Hint", artefact.timing.hint)
     if artefact.recompiled:
         _tell_recompiled(artefact.recompiled, args, console)
     checks = [made.check.to_json()]
@@ -85,6 +83,7 @@ def run(args: CompileFlags, console: Console) -> int:
             facts |= {**remark.facts, remark.label.lower(): remark.text(made.code)}
         if artefact.timing:
             facts["time"] = artefact.timing.to_json()
+            facts["time"] |= artefact.choice.to_json() if artefact.choice else {}
             facts["time"] |= least.beside(artefact.timing.program_us) if least else {}
         if artefact.recompiled:
             facts["recompiled"] = artefact.recompiled.to_json()

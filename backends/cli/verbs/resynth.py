@@ -22,9 +22,9 @@ from weft.synth.repair.mend import REPAIR_EFFORT, repairs
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.unroll import same_question
+from ...compile.variants import variant_of
 from ...report.report import shown
 from ...tune.options import Warm, provenance, timing_of
-from ...tune.variants import variant_of
 from ..flags.search import PLACES, ResynthFlags
 from ..flags.values import LIMITS
 from ..inputs.inputs import named_down
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.library import Library, Tuned
 
+    from ...compile.variants import Variant
     from ...tune.options import TuneOptions
-    from ...tune.variants import Variant
 
 
 def run(args: ResynthFlags, console: Console) -> int:

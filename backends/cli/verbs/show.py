@@ -41,7 +41,7 @@ def _text(args: ShowFlags, console: Console) -> int:
             raise UserError(f"--{given[0]} is of one file", where=args.file)
         text, data = folder_text(Path(args.file))
         return _told(args, console, text, {"status": "ok", "kind": "folder", **data})
-    subject = read_subject(args.file, also=(FileKind.STREAM,))
+    subject = read_subject(args.file, also=(FileKind.STREAM, FileKind.RESULT))
     timed = ""
     if not isinstance(subject.noun, ProgramNoun):
         refuse_model(args, subject)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.dsl.base.tables import number
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.synth.bounds import bounds, lower_bound_us
 
-from ...report.report import shown
+from ...report.report import TIMED, shown
 from ..flags.files import SimulateFlags
 from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(args: SimulateFlags, console: Console) -> int:
@@ -47,17 +42,12 @@ def run(args: SimulateFlags, console: Console) -> int:
                 **(least.beside(one.time_us) if least else {}),
             }
         )
-    text = shown(
-        sizes,
-        *("size:bytes", "µs:us", "algbw GB/s:algbw_GBps", "busbw GB/s:busbw_GBps"),
-        *("of bound:of_bound:.1%", "over runtime's bound:over_runtime:.3f"),
-    )
     if best := [format_bytes(x["bytes"]) for x in sizes if x.get("optimal_in_runtime")]:
         console.say("Optimal", f"in this runtime: no program is quicker at {', '.join(best)}")
     if timed.remark:
         console.say("Start", timed.remark)
     console.result(
-        text,
+        shown(sizes, *TIMED),
         {
             "status": "ok",
             "topology": timed.topology.name,

@@ -17,7 +17,6 @@ from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.library import Library
 from weft.dsl.nouns.runtime import LOADERS
 
-from ...compile.source import BY_MESSAGES
 from ...deploy.settings import XML, fitting, is_amd, machine_loader, machine_target
 from ...jobs.job import Ending
 from ...jobs.local import local
@@ -148,13 +147,6 @@ def options_of(
     wanted = Wanted(formats, args.target or machine_target(topology), PLACES[args.placement])
     for one in collectives if measuring is None else ():
         require_expressible(wanted, one)
-    sized = [name for name in wanted.names if name in BY_MESSAGES]
-    if sized:
-        raise UserError(
-            f"{sized[0]} is for one message size, and a plan is for a range of them",
-            where="--to",
-            hint=f"weft compile SCHEDULE --to {sized[0]} --size SIZE",
-        )
     for protocol in args.protocols:
         if name := wanted.without(protocol):
             told = f"files of {name} have no {protocol}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from weft import __version__
 from weft.dsl.base.errors import UnknownName, UserError, an
@@ -17,9 +19,15 @@ from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import target
 
 from ...compile.compile import CompileOptions
-from ...compile.pipeline import DEFAULT_PASSES, parse_passes, require_applicable
+from ...compile.pipeline import (
+    DEFAULT_PASSES,
+    SETTINGS,
+    parse_passes,
+    parse_settings,
+    require_applicable,
+)
 from ...compile.prepare import made_of
-from ...compile.source import CompileSource, of_algorithm, of_program, of_schedule
+from ...compile.source import CompileSource, cut, of_algorithm, of_program, of_schedule
 from ...formats.format import DEFAULT, Format
 from ...formats.listings import program_text
 from ..flags.files import CompileFlags, RunFlags
@@ -38,8 +46,8 @@ def source_of(subject: Subject, args: CompileFlags | RunFlags, to: str = DEFAULT
     """
     if subject.kind is FileKind.SCHEDULE:
         to = args.to.partition("{")[0] if isinstance(args, CompileFlags) else to
-        return of_schedule(subject.schedule(), to, args.target, args.segments)
-    if args.segments != 1:
+        return of_schedule(subject.schedule(), to, args.target, args.segments or 1)
+    if args.segments not in (None, 1):
         raise UserError(f"--segments is for schedules, not {an(subject.kind)}", where=subject.where)
     if subject.kind is FileKind.ALGORITHM:
         algorithm = subject.algorithm(in_place=args.in_place or None)
@@ -109,16 +117,19 @@ def options_of(
     Raises:
         UserError: unknown passes, passes without effect here, or one option given twice.
     """
-    passes = DEFAULT_PASSES
-    if args.passes:
+    passes, settings = DEFAULT_PASSES, {}
+    if args.passes and (settings := parse_settings(args.passes) or {}):
+        _refuse_settings(settings, args, subject)
+    elif args.passes:
         passes = parse_passes(args.passes)
         require_applicable(passes, subject.compiled_form or "", args.passes)
         named = [one for one in passes if one.name == "instances"]
         if named and args.instances is not None:
             raise UserError("--instances is said twice, by -p too", where="--instances")
     lister = _Lister(args.print_after) if args.print_after else None
-    return CompileOptions(
+    made = CompileOptions(
         target=target(args.target),
+        form=getattr(args, "form", "fixed"),
         instances=args.instances,
         in_place=bool(args.in_place),
         protocol=Protocol(args.protocol) if args.protocol else None,
@@ -129,6 +140,18 @@ def options_of(
         observe=lister,
         tell=tell,
     )
+    return replace(made, **{SETTINGS[key]: value for key, value in settings.items()})
+
+
+def _refuse_settings(
+    settings: Mapping[str, Any], args: CompileFlags | RunFlags, subject: Subject
+) -> None:
+    """Refuse settings of passes without effect, or that are given twice."""
+    if "channels.lanes" in settings and args.lanes is not None:
+        raise UserError("--lanes is said twice, by -p too", where="--lanes")
+    lower = [key for key in settings if key.startswith("lower.")]
+    if lower and subject.kind is not FileKind.SCHEDULE:
+        raise UserError(f"{lower[0]} is for schedules, not {an(subject.kind)}", where="-p")
 
 
 def text_of(
@@ -143,6 +166,7 @@ def text_of(
     options = options_of(args, subject, tell)
     if source.topology is not None:
         format = format.on(source.topology)
+    source = cut(source, format.name, options)
     text = made_of(source, format, options, None).text
     require_listed(options)
     return text, source.collective

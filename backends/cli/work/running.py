@@ -26,7 +26,7 @@ from ...ranks.job import Call, Case, EmittedFile, Recording, dumps, whole_job
 from ...ranks.joined import attend_joined
 from ...ranks.nccl import run_on_gpus
 from ...ranks.threads import run_threads
-from ...report.report import shown
+from ...report.report import TIMED, shown
 from ..flags.files import RunFlags
 from ..flags.values import DEFAULTS, LIMITS
 from ..inputs.machines import on_machine
@@ -183,13 +183,8 @@ def _told(
         write_text(args.trace, dumps(Recording(args.on, name, calls)), force=args.force)
         told = f"{count(len(calls), 'call')} of {job.ranks} ranks"
         console.say("Recorded", f"{args.trace}: {told}")
-    times = shown(
-        sizes,
-        *("size:bytes", "type:dtype", "µs:us", "least µs:least_us", "algbw GB/s:algbw_GBps"),
-        *("busbw GB/s:busbw_GBps", "predicted µs:predicted_us", "times:of_predicted:.1f"),
-    )
     console.result(
-        f"{checks_text(checks)}\n\n{times}",
+        f"{checks_text(checks)}\n\n{shown(sizes, *TIMED)}",
         {
             "status": "ok" if good else "failed",
             "on": args.on,

@@ -145,6 +145,11 @@ class MscclXml(Format):
     def timed_runtime(self, target: str) -> str | None:
         return target
 
+    def require_fit(self, program: Program, target: Target) -> None:
+        from .emit import require_fit
+
+        require_fit(program, target)
+
     def sizes_remark(self, program: Program, chunks: int) -> str:
         from ...compile.source import binary
 

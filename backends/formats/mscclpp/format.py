@@ -11,6 +11,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.runtime import MSCCLPP
 
 from ...check.checks import Check, of_findings
 from ...compile.request import ProvedArtefact, Request
@@ -173,6 +174,9 @@ class MscclppJson(Format):
 
     def checked(self, target: str) -> str:
         return "program and plan"
+
+    def timed_runtime(self, target: str) -> str | None:
+        return MSCCLPP
 
 
 def size_of(plan: ExecutionPlan) -> str:

@@ -12,6 +12,7 @@ from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.runtime import P2P
 from weft.dsl.nouns.schedule import Schedule
 
 from ...check.checks import Check, of_findings
@@ -24,12 +25,17 @@ from .read import read_script, runtime_of
 from .text import write
 
 if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.runtime import Target
+    from weft.dsl.nouns.topology import Topology
 
     from ...check.checks import Check
     from ...check.findings import Finding
     from ...execute.execute import Execution
+
+MESSAGE_US = 0.1
+"""µs that a message holds its links beside its bytes, assumed: about what a thread block takes."""
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 
@@ -67,6 +73,9 @@ class ScriptFile(Format):
         script, found = judge(text, where)
         form = Check("form", True, f"{script.collective}, {size_of(script)}")
         return [form, *of_findings(found, GOOD)]
+
+    def collective(self, text: str, where: str) -> Collective:
+        return self.read(text, where).collective
 
     def findings(self, text: str, where: str, target: str | None = None) -> Sequence[Finding]:
         from .judge import judge
@@ -150,6 +159,16 @@ class ScriptFile(Format):
         size, more = self.size(script)
         facts = {**facts_of(script), **more, "to": self.name}
         return ProvedArtefact(text, script, size, GOOD, Check("script", True, GOOD), facts)
+
+    def timed_runtime(self, target: str) -> str | None:
+        return P2P.name
+
+    def rounds_us(self, request: Request, topology: Topology, message_bytes: int) -> float:
+        from .compile import compile_script
+        from .predict import predict
+
+        script = compile_script(request.noun, in_place=request.in_place, segments=request.segments)
+        return predict(script, topology, message_bytes, overhead_us=MESSAGE_US).time_us
 
     def size(self, script: Script) -> tuple[str, dict[str, Any]]:
         """Return the size of a script, in words, and the facts that this runtime adds."""

@@ -13,7 +13,7 @@ from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Protocol
-from weft.dsl.nouns.runtime import UNLIMITED
+from weft.dsl.nouns.runtime import MSCCLPP, UNLIMITED
 
 from ...check.checks import Check, of_findings
 from ...compile.request import Request
@@ -213,6 +213,9 @@ class TorchSymm(Format):
 
     def checked(self, target: str) -> str:
         return "program and plan"
+
+    def timed_runtime(self, target: str) -> str | None:
+        return MSCCLPP
 
 
 _REACHED = frozenset({Medium.NVLINK, Medium.XGMI, Medium.PCIE})

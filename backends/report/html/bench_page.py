@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.base.files import parse_json
 from weft.dsl.nouns.schedule import Schedule
 
+from ..report import LOOKS, TIMED, heads_and_rows
 from .chart import ChartAxis, Series, chart, over_size
 from .page import byte_words, figure, microseconds, share
 from .sheet import Facts, charts_section, head, sheet, tile
+
+PAGE_LOOKS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
+    {
+        **LOOKS,
+        "bytes": byte_words,
+        "GBps": figure,
+        ".1%": share,
+        "+.0%": lambda part: f"{100 * float(part):+.0f} %",
+    }
+)
+"""Texts of values on pages, as :data:`~..report.LOOKS`."""
 
 
 def results_page(data: Mapping[str, Any], name: str) -> Facts:
@@ -25,48 +38,36 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
         if measured:
             lines = _measured(data)
         else:
-            points = [(x["bytes"], float(x["us"])) for x in data["sizes"]]
-            least = [
-                (x["bytes"], x["us"] * x["of_bound"]) for x in data["sizes"] if x.get("of_bound")
-            ]
+            timed = data["sizes"]
+            points = [(x["bytes"], float(x["us"])) for x in timed]
+            least = [(x["bytes"], x["us"] * x["of_bound"]) for x in timed if x.get("of_bound")]
             lines = [Series("predicted", points, "this")]
             lines += [Series("lower bound", least, "bound")] if least else []
-        rows = [_row(one) for one in data["sizes"]]
+        sizes = [int(one["bytes"]) for one in data["sizes"]]
+        heads, cells = heads_and_rows(data["sizes"], TIMED, PAGE_LOOKS)
+        if cells:
+            heads.index("busbw GB/s")  # lacking in the answers of other verbs
     except (KeyError, TypeError, ValueError):
-        raise BadFile(
-            "neither a benchmark nor a simulation",
-            where=name,
-            hint="weft bench --json or simulate --json prints one",
-        ) from None
-    if not rows:
+        hint = "weft bench --json or simulate --json prints one"
+        raise BadFile("neither a benchmark nor a simulation", where=name, hint=hint) from None
+    if not cells:
         raise BadFile("no size was timed", where=name)
-    sizes = [int(one["bytes"]) for one in data["sizes"]]
+    rows = [["–" if cell is None else cell for cell in row] for row in cells]
     wrong = [str(one["name"]) for one in data["sizes"] if one.get("wrong")]
     what = "measured" if measured else "predicted"
-    facts = [
-        ("collective", data.get("collective")),
-        ("ranks", data.get("ranks")),
-        ("topology", data.get("topology")),
-        ("measured on", data.get("on")),
-        ("data type", data.get("dtype")),
-        ("protocol", data.get("protocol")),
-        ("runtime", data.get("target")),
-        ("sizes", f"{byte_words(min(sizes))} to {byte_words(max(sizes))}"),
-    ]
+    heads_of = {"on": "measured on", "dtype": "data type", "target": "runtime"}
+    keys = ("collective", "ranks", "topology", "on", "dtype", "protocol", "target")
+    facts = [(heads_of.get(key, key), data.get(key)) for key in keys]
+    facts += [("sizes", f"{byte_words(min(sizes))} to {byte_words(max(sizes))}")]
     notes = [f"WRONG results: {', '.join(sorted(set(wrong)))}"] if wrong else []
     bound = next((one for one in lines if one.style == "bound"), None)
     charts = [over_size("Time over message size", lines)]
     if bound is None and len(lines) > 1:
         charts.append(_against_best(lines))
-    first = data["sizes"][0]
-    more = ["of bound"] if "of_bound" in first else []
-    more += ["predicted", "error"] if "predicted_us" in first else []
-    names = ["plan", what, *(["least"] if measured else []), "algbw", "busbw", *more]
-    section = charts_section("sizes", f"Time over size, {what}", charts, names, rows)
+    section = charts_section("sizes", f"Time over size, {what}", charts, heads[1:], rows)
     kind = "benchmark" if measured else "simulation"
     title = f"{data.get('collective', 'collective')} on {data.get('ranks', '?')} ranks, {what}"
-    tiles = _tiles(data, what)
-    return sheet(kind, title, [head(facts, tiles, notes), section], subtitle=name)
+    return sheet(kind, title, [head(facts, _tiles(data, what), notes), section], subtitle=name)
 
 
 def _measured(data: Mapping[str, Any]) -> list[Series]:
@@ -74,9 +75,7 @@ def _measured(data: Mapping[str, Any]) -> list[Series]:
     lines = []
     for name in names:
         mine = [one for one in data["sizes"] if one["name"] == name]
-        lines.append(
-            Series(f"{name}, measured", [(one["bytes"], float(one["us"])) for one in mine])
-        )
+        lines += [Series(f"{name}, measured", [(x["bytes"], float(x["us"])) for x in mine])]
         told = [(one["bytes"], float(one["predicted_us"])) for one in mine if "predicted_us" in one]
         if told:
             lines.append(Series(f"{name}, predicted", told))
@@ -101,30 +100,9 @@ def _tiles(data: Mapping[str, Any], what: str) -> list[Facts]:
     found = []
     for size in dict.fromkeys((least, largest)):
         one = min((x for x in data["sizes"] if x["bytes"] == size), key=lambda x: float(x["us"]))
-        found.append(
-            tile(
-                f"{what} at {byte_words(size)}",
-                microseconds(float(one["us"])),
-                str(one.get("name", "")),
-            )
-        )
+        us = microseconds(float(one["us"]))
+        found.append(tile(f"{what} at {byte_words(size)}", us, str(one.get("name", ""))))
     return found
-
-
-def _row(one: Mapping[str, Any]) -> list[str]:
-    row = [
-        byte_words(int(one["bytes"])),
-        str(one.get("name", "this")),
-        microseconds(float(one["us"])),
-    ]
-    if "least_us" in one:
-        row.append(microseconds(float(one["least_us"])))
-    row += [f"{figure(one['algbw_GBps'])} GB/s", f"{figure(one['busbw_GBps'])} GB/s"]
-    if "of_bound" in one:
-        row.append(share(one["of_bound"]))
-    if "predicted_us" in one:
-        row += [microseconds(float(one["predicted_us"])), f"{100 * float(one['error']):+.0f} %"]
-    return row
 
 
 def calibration_page(data: Mapping[str, Any]) -> Facts:

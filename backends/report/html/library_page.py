@@ -17,11 +17,11 @@ from weft.dsl.nouns.schedule import Schedule, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
 
+from ...compile.variants import Variant, variant_of
 from ...deploy.guide import TAKES, guide
 from ...deploy.launchers import PLACE as FOLDER
 from ...deploy.launchers import assigned
 from ...tune.library_model import library_choice, library_model, library_runtime
-from ...tune.variants import Variant, variant_of
 from ..back_ends import advice
 from ..sheets import candidate_words, idea_words, source_of
 from ..sizes import LIMITS

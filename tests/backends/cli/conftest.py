@@ -50,7 +50,7 @@ def triangle(tmp_path: Path) -> Path:
 def exchange(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
     """The XML of an allgather in which three GPUs send to each other at once."""
     file = tmp_path / "exchange.xml"
-    assert weft("compile", triangle, "--size", "1KiB:64MiB", "-o", file).code == 0
+    weft("compile", triangle, "--form", "fixed", "-o", file, "--size", "1KiB:64MiB").ended(0)
     return file
 
 

@@ -152,4 +152,5 @@ def test_what_makes_no_sense_is_refused(weft: Weft, ring: Path) -> None:
         2, "the file exists"
     )
     tuned = weft("tune", "-t", "ring:3", "-c", "allgather", "--to", "chakra-et", "-o", "lib")
-    assert "one message size" in tuned.err
+    assert "expected a format of programs for a range of sizes, got chakra-et" in tuned.err
+    assert "--to chakra-et --size SIZE" in tuned.err

@@ -31,7 +31,7 @@ def uneven(tmp_path: Path) -> Path:
 
 def test_the_runtime_slices(weft: Weft, sliced: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.xml"
-    ran = weft("compile", sliced, "-o", out, "--json").ended(0)
+    ran = weft("compile", sliced, "--form", "fixed", "-o", out, "--json").ended(0)
     text = (
         "the runtime slices chunks itself: the schedule's 64 segments are its loop, at 256MiB 32 "
         "turns with 2MiB of every chunk each, coarser than those segments"
@@ -45,7 +45,7 @@ def test_the_runtime_slices(weft: Weft, sliced: Path, tmp_path: Path) -> None:
 
 def test_a_small_message_goes_whole(weft: Weft, sliced: Path, tmp_path: Path) -> None:
     write(sliced, replace(patterns.ring_allgather(4, 1), segments=64, bytes=8192), force=True)
-    ran = weft("compile", sliced, "-o", tmp_path / "out.xml")
+    ran = weft("compile", sliced, "--form", "fixed", "-o", tmp_path / "out.xml")
     assert "at 8KiB one turn with every chunk of 2KiB whole\n" in ran.err
 
 

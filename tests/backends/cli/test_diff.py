@@ -151,6 +151,20 @@ def test_results_of_a_bench(weft, tmp_path):
     assert weft("diff", one, broken).code == 2
 
 
+def test_values_of_results_that_diff_knows_nothing_of_are_compared(weft, triangle, tmp_path):
+    data = weft("simulate", triangle, "--size", "1MiB", "--json").json
+    one, other = tmp_path / "a.json", tmp_path / "b.json"
+    for file, value in ((one, 1), (other, 2)):
+        new = {"slack": {"us": value}, "hops": value}
+        sizes = [{**entry, **new} for entry in data["sizes"]]
+        file.write_text(json.dumps({**data, "seconds": value, "rule": value, "sizes": sizes}))
+    assert sheets(weft("diff", one, other, "--json")) == {
+        "facts": {"rule": (1, 2)},
+        "slack.us at size": {"1MiB": (1, 2)},
+        "hops at size": {"1MiB": (1, 2)},
+    }
+
+
 def test_a_wrong_schedule_is_compared_and_not_timed(weft, triangle, tmp_path):
     other = tmp_path / "other.json"
     data = json.loads(triangle.read_text())

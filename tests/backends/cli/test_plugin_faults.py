@@ -594,7 +594,8 @@ def test_a_format_that_lacks_a_method(
     for place, one in RIGHT_FORMAT.items():
         text = text.replace(place, one)
     install({"weft_faulty_format": text}, {"weft.backends": {"line": "weft_faulty_format:Line"}})
-    lacks = f"the backend 'line' of weft-toy 1.0 lacks {method}"
+    told = "cannot be loaded: TypeError: Line lacks" if method == "recognizes" else "lacks"
+    lacks = f"the backend 'line' of weft-toy 1.0 {told} {method}"
     blamed(weft("compile", str(triangle), "--to", "line", "-o", "-"), lacks, code=4)
     file = tmp_path / "file.line"
     file.write_text("LINE {}")

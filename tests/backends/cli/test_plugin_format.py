@@ -187,3 +187,28 @@ def test_one_that_cannot_be_loaded_is_no_obstacle(plugins: Path) -> None:
     file = plugins / "unknown"
     file.write_text("nothing that anything knows\n")
     assert main(["check", str(file)]) == 2
+
+
+def test_a_library_holds_files_of_it(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    library = plugins / "library"
+    asked = ["tune", "-t", "ring:3", "-c", "allgather", "--sizes", "64KiB", "-e", "classic"]
+    few = ["--protocols", "Simple", "--placement", "both", "--jobs", "1"]
+    assert main([*asked, *few, "--to", "lisp", "-o", str(library)]) == 0
+    files = sorted(library.glob("lisp/*"))
+    assert files
+    assert {file.suffix for file in files} == {".txt"}
+    assert main(["check", str(library)]) == 0
+    capsys.readouterr()
+    files[0].write_text(files[0].read_text().replace('"allgather"', '"alltoall"'))
+    assert main(["check", str(library)]) == 1
+    assert f"lisp/{files[0].name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("to", ["haiku", "torch-calls", "goal"])
+def test_one_that_no_plan_can_be_in_is_refused_before_the_search(
+    plugins: Path, to: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "-t", "ring:3", "-c", "allreduce", "--sizes", "64KiB", "--to", to]) == 2
+    told = capsys.readouterr().err
+    assert "Found" not in told
+    assert f"expected a format of programs for a range of sizes, got {to}" in told

@@ -1,7 +1,8 @@
-"""``weft simulate`` on programs: MSCCL XML on a machine that the command line names."""
+"""``weft simulate``: MSCCL XML on a machine that the command line names; what schedules lack."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,31 @@ def test_what_programs_take_beside_is_told_of_schedules(weft: Weft, triangle: Pa
     assert list(starts) == ["LL", "Simple", "LL128"]
     assert starts["LL"] == 6.6
     assert "a program's call also starts in 6.6 µs (LL) to 14 µs (LL128)" in found.err
+
+
+def test_the_answer_is_shown_as_the_verb_printed_it(
+    weft: Weft, triangle: Path, tmp_path: Path
+) -> None:
+    asked = ("simulate", triangle, "--size", "1KiB:64KiB")
+    printed = weft(*asked).out
+    answer, page = tmp_path / "answer.json", tmp_path / "page.html"
+    answer.write_text(weft(*asked, "--json").out)
+    assert weft("show", answer).out == printed
+    assert weft("show", answer, "--json").json["kind"] == "result"
+    assert weft("show", answer, "--format", "html", "-o", page).code == 0
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page.read_text())
+    assert heads == re.split(r"\s{2,}", printed.splitlines()[0].strip())
+    answer.write_text('{"sizes": [{"bytes": 1024, "us": 3, "of_bound": "all"}]}')
+    assert weft("show", answer).code == 2
+
+
+@pytest.mark.parametrize("verb", ["explain", "check", "compile"])
+def test_the_answer_is_not_a_file_of_other_verbs(
+    weft: Weft, triangle: Path, tmp_path: Path, verb: str
+) -> None:
+    answer = tmp_path / "answer.json"
+    answer.write_text(weft("simulate", triangle, "--json").out)
+    weft(verb, answer).ended(2, "the output of `--json`", "`weft show` prints it")
 
 
 def test_a_program_that_hangs_is_refused(weft: Weft, exchange: Path, tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ from weft.backends.cli import main
 from weft.backends.compile.compile import CompileOptions
 from weft.backends.compile.prepare import artefact_of
 from weft.backends.compile.request import Request
-from weft.backends.compile.source import source_of
+from weft.backends.compile.source import BY_MESSAGES, source_of
 from weft.backends.formats.format import ExecutionRequest, format_named
 from weft.backends.formats.recognition import own_format
 from weft.backends.formats.templates import said
+from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind, make
@@ -46,9 +47,7 @@ NAMES = (
     "call",
     "8 ranks",
 )
-FORMATS = (
-    "mpi torch cupy-nccl jax torch-symm torch-calls msccl-xml mscclpp-json program goal".split()
-)
+FORMATS = tuple(BACKENDS.builtin)
 PARSE = {".py": ast.parse, ".xml": ElementTree.fromstring, ".json": json.loads}
 
 
@@ -73,7 +72,7 @@ def named(name: str, custom: bool) -> Schedule:
 
 @pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize("custom", [False, True], ids=["standard", "custom"])
-def test_a_name_is_text_in_an_emitted_file(to: str, custom: bool) -> None:
+def test_a_name_is_text_in_an_emitted_file_of_its_format(to: str, custom: bool) -> None:
     if custom and to == "torch-calls":
         pytest.skip("it is for allreduce only")
     backend = format_named(to)
@@ -81,15 +80,16 @@ def test_a_name_is_text_in_an_emitted_file(to: str, custom: bool) -> None:
         source = source_of(named(name, custom), to)
         lines = (f"Made by weft from {name}.", f"problem: {name}")
         about = Request(to=to, name=name, module=name, where=name, output=name, provenance=lines)
-        sizes = SizeRange(1 << 20, 1 << 20) if to == "goal" else None
+        sizes = SizeRange(1 << 20, 1 << 20) if to in BY_MESSAGES else None
         found = artefact_of(source, backend, CompileOptions(), sizes, about)
         text = found.text
         assert all(c.isprintable() or c == "\n" for c in text), name
+        data = json.loads(text) if text.startswith("{") else None
+        assert format_named(str(own_format(text, data))).kind == backend.kind, name
         tree = PARSE.get(backend.suffix, str)(text)
         if backend.suffix == ".py":
             calls = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
             assert not any("boom" in call for call in calls), name
-            assert own_format(text, None) in (to, "mpi"), name
         if to in ("mpi", "torch", "cupy-nccl"):
             request = ExecutionRequest(interleavings=1, collective=source.collective)
             done = backend.execute(text, "file", request)

@@ -70,11 +70,19 @@ def test_every_framework_has_a_back_end_everywhere():
             assert advice(topology(machine), framework)[0].fits
 
 
-def test_all_are_formats_of_this_version():
-    assert {one.format for one in back_ends()} <= set(BACKENDS.builtin)
+def test_all_formats_of_this_version_are_there():
+    assert {one.format for one in back_ends()} == set(BACKENDS.builtin) - {"program"}
     assert set(WHY) & set(BACKENDS.builtin) == {
         one.format for one in back_ends() if one.format in WHY
     }
+
+
+def test_the_page_of_the_command_line_has_a_row_for_every_format():
+    _, _, section = PAGE.with_name("cli.md").read_text("utf-8").partition("## What `compile` makes")
+    rows = [
+        line.split("|")[1] for line in section.partition("\n## ")[0].splitlines() if "|" in line
+    ]
+    assert set(re.findall(r"`([a-z-]+)`", "".join(rows))) == set(BACKENDS.builtin) | {"--to"}
 
 
 def test_the_page_has_this_table():

@@ -6,12 +6,12 @@ import patterns
 import pytest
 from shares import in_pieces, with_sizes
 
+from weft.backends.compile.variants import Variant
 from weft.backends.execute.execute import Execution
 from weft.backends.formats.format import ExecutionRequest
 from weft.backends.formats.msccl.format import MscclXml
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.tune.artefacts import make
-from weft.backends.tune.variants import Variant
 from weft.dsl.nouns.schedule import dump
 
 

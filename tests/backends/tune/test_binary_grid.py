@@ -7,8 +7,8 @@ import pytest
 from shares import in_pieces
 
 from weft.backends.compile.source import MOST_GRAINS, binary, fitted
+from weft.backends.compile.variants import Variant
 from weft.backends.tune.manifest import _odd
-from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import clock, on_binary_grid
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make

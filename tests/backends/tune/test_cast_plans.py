@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from weft.backends.compile.variants import Variant
 from weft.backends.tune.artefacts import Wanted
 from weft.backends.tune.asks import Ask, asks_of_switches
 from weft.backends.tune.cast_plans import (
@@ -19,7 +20,6 @@ from weft.backends.tune.cast_plans import (
     why_not,
 )
 from weft.backends.tune.options import TuneOptions
-from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand, clock, explore
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
@@ -75,8 +75,6 @@ def test_a_sum_that_is_also_stored_on_a_neighbour_takes_longer() -> None:
 
 def test_only_copies_side_by_side_are_tried() -> None:
     two_shot = made("nvls", "allreduce")
-    stand = Stand(two_shot, "executor", (Protocol.SIMPLE,), "calibrated")
-    assert stand.shapes == (Variant(),)
     assert form_of(two_shot, Variant(instances=2, segments=4)) == Variant(instances=2)
     given = {
         "schedule": json.loads(json.dumps(dump(two_shot))),

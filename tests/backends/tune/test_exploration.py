@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import patterns
 
+from weft.backends.compile.variants import Variant
 from weft.backends.tune.effort import EFFORT
 from weft.backends.tune.race import Exploration, families_of
 from weft.backends.tune.timing import Runner, Track
-from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make

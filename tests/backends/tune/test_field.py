@@ -9,12 +9,12 @@ import numpy as np
 import patterns
 import pytest
 
+from weft.backends.compile.variants import Variant
 from weft.backends.tune.field import Finalists, _between, path
 from weft.backends.tune.manifest import _shown
 from weft.backends.tune.measure import between
 from weft.backends.tune.options import TuneOptions
 from weft.backends.tune.timing import RaceEntry, Runner, Track
-from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand
 from weft.dsl.base.units import SizeRange
 from weft.synth.time.calibrated import DATASHEET

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from weft.backends.cli import main
+from weft.backends.compile.variants import PLAIN
 from weft.backends.tune.asks import BASELINES, asks
-from weft.backends.tune.variants import PLAIN
 from weft.backends.tune.work import Stand, TimedProgram, on_binary_grid
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from weft.backends.compile.variants import PLAIN, Variant
 from weft.backends.tune import work
 from weft.backends.tune.race import run_race, short_race
 from weft.backends.tune.timing import Interrupted, Runner, Track
-from weft.backends.tune.variants import PLAIN, Variant
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make

@@ -10,10 +10,10 @@ from typing import Any
 import patterns
 import pytest
 
+from weft.backends.compile.variants import Variant
 from weft.backends.tune.effort import EFFORT
 from weft.backends.tune.race import refined
 from weft.backends.tune.timing import RaceEntry, Runner, Track, spaced
-from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange
 from weft.synth.time.calibrated import DATASHEET
 

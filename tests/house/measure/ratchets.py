@@ -26,3 +26,11 @@ def excess(figures: Iterable[Figure], limits: Mapping[str, float]) -> list[str]:
         for one in figures
         if one.key in limits and one.value > limits[one.key]
     ]
+
+
+def require_within(figures: Iterable[Figure], limits: Mapping[str, float]) -> None:
+    """Fail with a line for every figure above its limit: pytest would cut a list of them short."""
+    if found := excess(figures, limits):
+        raise AssertionError(
+            "\n".join([*found, f"{FILE.name} says how to lower or raise a figure"])
+        )

@@ -135,7 +135,11 @@ REFUSED: dict[str, tuple[Callable[[], Schedule], str, str]] = {
     "a type": (real, "dtype=bool", "a switch makes no sum of bool"),
     "several domains": (real, "domain=4", "its ranks are on several nodes"),
     "sums of some ranks": (lambda: two_level(2), "domain=4", "is of all ranks"),
-    "another collective for vLLM": (lambda: spread_all(3), "vllm=true", "expected an allreduce, got allgather"),
+    "another collective for vLLM": (
+        lambda: spread_all(3),
+        "vllm=true",
+        "expected an allreduce, got allgather",
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
@@ -11,17 +12,11 @@ from weft.dsl.nouns.library import MANIFEST, MOST_COPIES, TunedPlan
 from weft.dsl.nouns.program import Protocol, protocol_of
 from weft.dsl.nouns.runtime import Target
 
-from ..compile.analyses.planned import Order
-from ..compile.compile import CompileOptions
-from ..compile.passes.channels import Spread
-from ..compile.passes.threadblocks import Pairing
-
-COPIES = (1, 2, 4, 8, 16)
-"""Numbers of instances that are tried, as far as more are quicker."""
-
-
-USUAL_COPIES = (1, 4)
-"""Numbers of instances tried first."""
+from .analyses.planned import Order
+from .compile import CompileOptions
+from .passes.channels import Spread
+from .passes.threadblocks import Pairing
+from .pipeline import SETTINGS
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,48 +51,23 @@ class Variant:
 
     @property
     def passes(self) -> dict[str, str | int]:
-        """Return the values of ``weft compile -p`` by pass, where they differ from the default."""
-        found: dict[str, str | int] = {}
-        if self.spread is not Spread.LANES:
-            found["channels.policy"] = str(self.spread)
-        if self.pairing is not Pairing.AUTO:
-            found["threadblocks.policy"] = str(self.pairing)
-        if self.order is not Order.PRIORITY:
-            found["lower.order"] = str(self.order)
-        if self.parts > 1:
-            found["lower.parts"] = self.parts
-        if self.lanes:
-            found["channels.lanes"] = self.lanes
-        return found
+        """Return the values of ``weft compile -p`` by setting, where they differ from the
+        default."""
+        mine, plain = self.to_json(), Variant().to_json()
+        return {key: mine[x] for key, x in SETTINGS.items() if mine[x] != plain[x]}
 
     def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
         """Return the compiler options."""
-        return CompileOptions(
-            target=target,
-            instances=self.instances,
-            protocol=self.protocol,
-            spread=self.spread,
-            pairing=self.pairing,
-            segments=self.segments,
-            order=self.order,
-            parts=self.parts,
-            lanes=self.lanes,
-            in_place=in_place,
-            name=name,
-        )
+        return replace(CompileOptions(target, in_place=in_place, name=name), **self.settings)
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the fields by name, as those of :class:`.CompileOptions`."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def to_json(self) -> dict[str, str | int]:
         """Return the JSON for a job."""
-        return {
-            "instances": self.instances,
-            "protocol": str(self.protocol),
-            "spread": str(self.spread),
-            "pairing": str(self.pairing),
-            "segments": self.segments,
-            "order": str(self.order),
-            "parts": self.parts,
-            "lanes": self.lanes,
-        }
+        return {k: x if isinstance(x, int) else str(x) for k, x in self.settings.items()}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Variant:
@@ -118,31 +88,6 @@ LANES = 4
 """Thread blocks that share the chunks of a connection. A block serves one chunk after the other in
 one order, and one that is late holds up all behind it; so boxes with damage, whose trees differ
 from host to host, come to 1.35 times the bound in four lanes, and to 1.7 times in one."""
-
-SHAPES = (
-    Variant(),
-    Variant(pairing=Pairing.NONE),
-    Variant(pairing=Pairing.NONE, segments=2),
-    Variant(pairing=Pairing.NONE, segments=4),
-    Variant(pairing=Pairing.NONE, segments=8),
-    Variant(pairing=Pairing.NONE, segments=16),
-    Variant(pairing=Pairing.NONE, lanes=LANES),
-    Variant(pairing=Pairing.NONE, segments=4, lanes=LANES),
-    Variant(spread=Spread.CHAINS, pairing=Pairing.NONE),
-)
-"""Settings of channels, blocks and pipeline that won in some experiment."""
-
-SUMS = (
-    Variant(pairing=Pairing.NONE, parts=8),
-    Variant(pairing=Pairing.NONE, parts=32),
-    Variant(pairing=Pairing.NONE, segments=2, parts=8),
-)
-"""Settings for runtimes whose sums are instructions of their own that take time: the blocks of an
-instance share them."""
-
-LONG = 4
-"""Number of segments from which twice as many are tried only where these were the best."""
-
 
 PLAIN = (
     Variant(pairing=Pairing.NONE),
