@@ -195,11 +195,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     if not errors:
         return {"rows": 0, "median": None, "within_50": None}
     within = sum(x <= WITHIN for x in errors) / len(errors)
-    return {
-        "rows": len(errors),
-        "median": round(median(errors), 4),
-        "within_50": round(within, 4),
-    }
+    return {"rows": len(errors), "median": round(median(errors), 4), "within_50": round(within, 4)}
 
 
 def group_summary(rows: Sequence[Row]) -> dict[str, Any]:

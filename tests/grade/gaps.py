@@ -56,13 +56,7 @@ REPAIRED = "repair"
 
 def form(instances: int, segments: int, lanes: int = 0, order: Order = Order.BANDWIDTH) -> Variant:
     """One way to compile, by default with blocks in the order of links' bandwidths."""
-    return Variant(
-        instances,
-        pairing=Pairing.NONE,
-        segments=segments,
-        lanes=lanes,
-        order=order,
-    )
+    return Variant(instances, pairing=Pairing.NONE, segments=segments, lanes=lanes, order=order)
 
 
 @dataclass(frozen=True, slots=True)

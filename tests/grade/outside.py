@@ -23,14 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import numpy as np
-from outside_simulators import (
-    ASTRA_SIM,
-    LOGGOPSIM,
-    astra_sim_us,
-    loggopsim_us,
-    made,
-    time_of,
-)
+from outside_simulators import ASTRA_SIM, LOGGOPSIM, astra_sim_us, loggopsim_us, made, time_of
 
 from weft.backends.formats.chakra.format import ChakraEt, Turns, network_of
 from weft.backends.formats.goal.format import GoalFile

@@ -291,11 +291,7 @@ THREE = [*boxes(4, 8, 1000), *rails(4, 8, 100)]
 AT_ONCE = {
     "J01": AtOnce(A100, [*THREE, spread(32)], Fraction(9000), 9050),
     "J01, alltoall first": AtOnce(
-        A100,
-        [*THREE, replace(spread(32), priority=0)],
-        Fraction(9000),
-        9050,
-        first=("ep", 3050),
+        A100, [*THREE, replace(spread(32), priority=0)], Fraction(9000), 9050, first=("ep", 3050)
     ),
     "J02": AtOnce(
         A100,

@@ -222,9 +222,7 @@ def _plain(unknown: FittedUnknown, table: MeasuredTable) -> float:
 
 
 def _fit(
-    told: Sequence[FittedUnknown],
-    tables: Sequence[TableEffects],
-    plain: dict[FittedUnknown, float],
+    told: Sequence[FittedUnknown], tables: Sequence[TableEffects], plain: dict[FittedUnknown, float]
 ) -> dict[FittedUnknown, float]:
     """The logs of factors on numbers with least errors of the tables; outliers count less."""
     if not told:

@@ -14,12 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
-from weft.dsl.base.units import (
-    BYTES_PER_US_PER_GBPS,
-    format_bytes,
-    parse_bytes,
-    parse_microseconds,
-)
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes, parse_bytes, parse_microseconds
 from weft.dsl.nouns.collective import Kind
 
 OTHER_NAMES = {"bcast": Kind.BROADCAST, "a2a": Kind.ALLTOALL}

@@ -181,8 +181,6 @@ SERVERS = {
         intel=True,
     ),
     "no cables": Server(
-        *("906", (((0, 1, 2, 3), (Card(100_000),)), ((4, 5, 6, 7), ())), {}),
-        pcie=GEN3,
-        intel=True,
+        *("906", (((0, 1, 2, 3), (Card(100_000),)), ((4, 5, 6, 7), ())), {}), pcie=GEN3, intel=True
     ),
 }

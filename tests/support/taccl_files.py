@@ -67,10 +67,7 @@ PAIRS = {
 }
 """Odd GPUs send for their pair, their own data first; even GPUs receive."""
 
-OWN = {
-    "internode_conn": "direct-map",
-    "gpus_to_sender_rev_map": {str(g): [g] for g in range(16)},
-}
+OWN = {"internode_conn": "direct-map", "gpus_to_sender_rev_map": {str(g): [g] for g in range(16)}}
 """Every GPU sends its own data to the GPU of its number."""
 
 SKETCHES = {

@@ -13,18 +13,7 @@ from pathlib import Path
 
 from msccl_files import Gpu, Tb, algo, both_send_first
 from right import RIGHT, fused_reduce
-from xml_edit import (
-    Edit,
-    add_step,
-    both,
-    copy_tb,
-    drop_step,
-    drop_tb,
-    gpu,
-    head,
-    step,
-    tb,
-)
+from xml_edit import Edit, add_step, both, copy_tb, drop_step, drop_tb, gpu, head, step, tb
 
 
 @dataclass(frozen=True)

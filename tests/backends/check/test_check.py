@@ -317,10 +317,7 @@ def program(*, wait: bool = True, count: int = 1, send: int = 1) -> Program:
             0,
             peer if rank else send,
             peer,
-            (
-                Instr(Op.SEND, own, own, count, waits),
-                Instr(Op.RECV, other, other),
-            ),
+            (Instr(Op.SEND, own, own, count, waits), Instr(Op.RECV, other, other)),
         )
         ranks.append(RankProgram((copy, move), 1, 2, 0))
     return Program.of("two", make("allgather", 2), tuple(ranks), 2)

@@ -9,14 +9,7 @@ import patterns
 import pytest
 from command import Weft
 
-from weft.dsl.importers.chakra_et import (
-    RECV,
-    SEND,
-    ExecutionTrace,
-    TraceNode,
-    decoded,
-    encoded,
-)
+from weft.dsl.importers.chakra_et import RECV, SEND, ExecutionTrace, TraceNode, decoded, encoded
 from weft.dsl.nouns.schedule import write
 
 

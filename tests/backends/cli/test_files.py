@@ -331,12 +331,9 @@ def test_an_output_that_is_a_loop_of_links(
 
 def test_the_log_is_not_the_output(weft: Weft, tmp_path: Path) -> None:
     same = tmp_path / "same.json"
-    weft(
-        *"synth -t ring:4 -c allgather --objective latency --log".split(),
-        same,
-        "-o",
-        same,
-    ).ended(2, "the log and the output are the same file")
+    weft(*"synth -t ring:4 -c allgather --objective latency --log".split(), same, "-o", same).ended(
+        2, "the log and the output are the same file"
+    )
     assert not same.exists()
     ran = weft("synth", "-t", "ring:4", "-c", "allgather", "--log", "-", "--json")
     assert (ran.code, ran.json["error"]["hint"]) == (2, "--log FILE")
@@ -425,10 +422,7 @@ def test_many_islands_are_cut(weft: Weft, tmp_path: Path) -> None:
 
 def test_run_obeys_its_options_or_refuses_them(weft: Weft, tmp_path: Path) -> None:
     schedule, xml = tmp_path / "b.json", tmp_path / "b.xml"
-    weft(
-        *"synth -t ring:3 -c broadcast --root 2 --objective latency -o".split(),
-        schedule,
-    ).ended(0)
+    weft(*"synth -t ring:3 -c broadcast --root 2 --objective latency -o".split(), schedule).ended(0)
     assert weft("compile", schedule, "-o", xml).code == 0
     assert 'name="ring-3_broadcast_root2"' in xml.read_text()
     assert weft("run", xml, "--root", "2").code == 0

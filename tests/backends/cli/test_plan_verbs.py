@@ -12,12 +12,7 @@ from command import Weft
 
 @pytest.fixture
 def plan(weft: Weft, tmp_path: Path) -> Path:
-    weft(
-        *"synth -t ring:3 -c allgather -o".split(),
-        tmp_path / "ag.json",
-        "--objective",
-        "latency",
-    )
+    weft(*"synth -t ring:3 -c allgather -o".split(), tmp_path / "ag.json", "--objective", "latency")
     weft("compile", tmp_path / "ag.json", "--to", "mscclpp-json", "-o", tmp_path / "p.json").ended(
         0
     )

@@ -224,10 +224,7 @@ def test_a_race_of_none_but_it_fails_as_it_does(toy: Callable[..., None], weft: 
     [
         ("return None", "returned NoneType from solve instead of Outcome"),
         ("return Outcome(Status.FEASIBLE, [point])", "returned list from solve as its points"),
-        (
-            "return Outcome(Status.FEASIBLE, (None,))",
-            "from solve instead of Point",
-        ),
+        ("return Outcome(Status.FEASIBLE, (None,))", "from solve instead of Point"),
         ("point = replace(point, certificate=None)", "from solve instead of Certificate"),
         ("point = replace(point, steps=7)", "gave a wrong answer: its schedule is wrong: it has 1"),
         ("point = replace(point, bound=99)", "below its bound 99"),
@@ -548,10 +545,7 @@ def line(install: Toys, **lines: str) -> None:
 
 @pytest.mark.parametrize(
     ("emit", "text"),
-    [
-        ("1 / 0", "failed in emit: ZeroDivisionError"),
-        ("return 3", "returned int from emit"),
-    ],
+    [("1 / 0", "failed in emit: ZeroDivisionError"), ("return 3", "returned int from emit")],
 )
 def test_a_format_that_cannot_write(
     install: Toys, weft: Weft, triangle: Path, emit: str, text: str
@@ -607,10 +601,7 @@ def test_a_format_that_lacks_a_method(
 @pytest.mark.parametrize("verb", ["check", "run", "show", "simulate", "diff", "compile"])
 @pytest.mark.parametrize(
     ("read", "text"),
-    [
-        ("1 / 0", "failed in read: ZeroDivisionError"),
-        ("return 3", "returned int from read"),
-    ],
+    [("1 / 0", "failed in read: ZeroDivisionError"), ("return 3", "returned int from read")],
 )
 def test_a_format_that_cannot_read(
     install: Toys, weft: Weft, tmp_path: Path, verb: str, read: str, text: str
@@ -652,18 +643,8 @@ class Row:
     ("recognizes", "read", "code", "text"),
     [
         ("return text.startswith('row')", "1 / 0", 70, "failed in read: ZeroDivisionError"),
-        (
-            "return text.startswith('row')",
-            "return 1",
-            70,
-            "returned int from read instead of To",
-        ),
-        (
-            "1 / 0",
-            "pass",
-            2,
-            "failed in recognizes: ZeroDivisionError: division by zero; it is ",
-        ),
+        ("return text.startswith('row')", "return 1", 70, "returned int from read instead of To"),
+        ("1 / 0", "pass", 2, "failed in recognizes: ZeroDivisionError: division by zero; it is "),
     ],
 )
 def test_an_importer(

@@ -21,10 +21,7 @@ __all__ = ["kept_workers"]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept_workers")]
 
 DATASHEET = ("--model", "datasheet")
-QUICK = (
-    *"-e packing --protocols Simple --effort 0.5 -q --jobs 1".split(),
-    *DATASHEET,
-)
+QUICK = (*"-e packing --protocols Simple --effort 0.5 -q --jobs 1".split(), *DATASHEET)
 
 
 @pytest.fixture(scope="module")

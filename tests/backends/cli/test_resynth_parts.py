@@ -39,10 +39,7 @@ def test_losses_are_told_with_and_without_the_start_of_calls() -> None:
 
 
 def test_forms_keep_to_the_protocols_that_race() -> None:
-    plans = [
-        TunedPlan("a", 1, 2, "", "", "LL128", 4),
-        TunedPlan("b", 3, 4, "", "", "LL", 2),
-    ]
+    plans = [TunedPlan("a", 1, 2, "", "", "LL128", 4), TunedPlan("b", 3, 4, "", "", "LL", 2)]
     one = replace(tuned((8,)), plans=tuple(plans))
     gone: Any = SimpleNamespace(dead_ranks=(1,))
 

@@ -78,13 +78,7 @@ def test_rounds_are_recorded_and_shown_beside_the_prediction(weft, script, tmp_p
             assert 0 <= watch.rounds[0].start_us
             assert watch.rounds[-1].end_us <= watch.us
     shown = weft(
-        "show",
-        RING,
-        *"-t ring:4 --format perfetto --measured".split(),
-        record,
-        "-o",
-        out,
-        "--json",
+        "show", RING, *"-t ring:4 --format perfetto --measured".split(), record, "-o", out, "--json"
     )
     assert (shown.code, shown.json["bytes"]) == (0, 8192)
     events = events_of(out)

@@ -188,10 +188,7 @@ def test_defaults_are_in_json_and_in_doctor(weft, made: Path, tmp_path: Path, mo
     (tmp_path / "weft.toml").write_text('[show]\nsize = "1MiB"\n')
     monkeypatch.setenv("WEFT_CONFIG", str(tmp_path / "weft.toml"))
     told = json.loads(weft("show", made / "ag.json", "--json").out)
-    assert told["defaults"] == {
-        "file": str(tmp_path / "weft.toml"),
-        "options": {"size": "1MiB"},
-    }
+    assert told["defaults"] == {"file": str(tmp_path / "weft.toml"), "options": {"size": "1MiB"}}
     assert "defaults" not in json.loads(weft("check", made / "ag.xml", "--json").out)
     row = next(
         x for x in json.loads(weft("doctor", "--json").out)["checks"] if x["name"] == "defaults"

@@ -12,12 +12,7 @@ from moves import achieves
 from weft.backends.compile.compile import lower_algorithm
 from weft.dsl.author.builder import Builder
 from weft.dsl.author.recipe import program
-from weft.dsl.author.standard import (
-    Allgather,
-    Allreduce,
-    Alltoall,
-    Broadcast,
-)
+from weft.dsl.author.standard import Allgather, Allreduce, Alltoall, Broadcast
 from weft.dsl.base.errors import BadAlgorithm, UserError
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.collective import Collective, one_shot_allreduce

@@ -9,14 +9,7 @@ from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
-from weft.dsl.nouns.sketch import (
-    Chunks,
-    ChunksBySize,
-    Phase,
-    Phases,
-    Rule,
-    Sketch,
-)
+from weft.dsl.nouns.sketch import Chunks, ChunksBySize, Phase, Phases, Rule, Sketch
 
 TWO = "dgx1:nodes=2"
 

@@ -279,10 +279,7 @@ source = "test"
 @pytest.mark.parametrize("kind", ["allgather", "alltoall", "allreduce"])
 @pytest.mark.parametrize(
     ("name", "links", "sm", "gts", "port"),
-    [
-        ("H100 80GB HBM3", 18, 90, "32.0", GEN5),
-        ("A100-SXM4-80GB", 12, 80, "16.0", GEN4),
-    ],
+    [("H100 80GB HBM3", 18, 90, "32.0", GEN5), ("A100-SXM4-80GB", 12, 80, "16.0", GEN4)],
 )
 def test_text_and_xml_of_one_host_are_one_machine(
     tmp_path: Path, name: str, links: int, sm: int, gts: str, port: Fraction, kind: str, each: int

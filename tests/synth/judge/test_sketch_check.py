@@ -338,11 +338,7 @@ def test_chunks_by_size_are_one_of_the_numbers() -> None:
 
 BOXES, RAILS = ((0, 1), (2, 3)), ((0, 2), (1, 3))
 RAILED = Phases(
-    (
-        Phase(Kind.REDUCE_SCATTER, BOXES),
-        Phase(Kind.ALLREDUCE, RAILS),
-        Phase(Kind.ALLGATHER, BOXES),
-    ),
+    (Phase(Kind.REDUCE_SCATTER, BOXES), Phase(Kind.ALLREDUCE, RAILS), Phase(Kind.ALLGATHER, BOXES)),
     Kind.ALLREDUCE,
     label="rails",
 )

@@ -11,14 +11,7 @@ from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from shares import in_pieces
-from strategies import (
-    collectives,
-    custom_collectives,
-    ring,
-    schedules,
-    topologies,
-    tree_schedule,
-)
+from strategies import collectives, custom_collectives, ring, schedules, topologies, tree_schedule
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.spans import Source, Span

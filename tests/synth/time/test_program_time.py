@@ -36,11 +36,7 @@ from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.time import program_kernel
 from weft.synth.time import program_time as module
 from weft.synth.time.program_machine import Activity, Machine
-from weft.synth.time.program_time import (
-    ProgramClock,
-    ProgramSimulation,
-    simulate_program,
-)
+from weft.synth.time.program_time import ProgramClock, ProgramSimulation, simulate_program
 from weft.synth.time.runtime_model import MSCCL, RCCL, ProtocolModel, RuntimeModel
 
 MODELS = (MSCCL, replace(MSCCL, overhead_us=Fraction(1, 2), local_GBps=200))
@@ -344,10 +340,7 @@ def test_other_reasons_never_to_end() -> None:
     [
         ([Block(0, 1, None, ()), Block(0, 1, None, ())], "tb 1 uses the connection from rank 0"),
         ([Block(0, None, None, (instr("s", "o0"),))], r"step 0 \(s\) sends: expected a send peer"),
-        (
-            [Block(0, 1, None, (instr("rcs", "o0"),))],
-            r"\(rcs\) receives: expected a receive peer",
-        ),
+        ([Block(0, 1, None, (instr("rcs", "o0"),))], r"\(rcs\) receives: expected a receive peer"),
         ([Block(0, 1, None, (instr("s", "o0", 1, ((4, 0),)),))], "tb 4, which does not exist"),
     ],
 )

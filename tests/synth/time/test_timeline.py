@@ -177,10 +177,7 @@ def test_a_send_is_recorded_with_its_message() -> None:
     assert [
         (Activity(a), b, e)
         for a, b, e in zip(run.phase, run.phase_start_us, run.phase_end_us, strict=True)
-    ] == [
-        (Activity.SENDING, 0, 10),
-        (Activity.MESSAGE, 0, 15),
-    ]
+    ] == [(Activity.SENDING, 0, 10), (Activity.MESSAGE, 0, 15)]
 
 
 @pytest.mark.parametrize("make", [ring_allgather, ring_allreduce, lambda n: chain_broadcast(n, 2)])

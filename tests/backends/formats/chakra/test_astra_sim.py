@@ -7,14 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from outside_simulators import (
-    ASTRA_SIM,
-    LOGGOPSIM,
-    astra_sim_us,
-    loggopsim_us,
-    made,
-    time_of,
-)
+from outside_simulators import ASTRA_SIM, LOGGOPSIM, astra_sim_us, loggopsim_us, made, time_of
 from strategies import hub
 
 from weft.backends.formats.chakra.format import ChakraEt, Segments, Turns, network_files, network_of
@@ -49,11 +42,7 @@ def through(n: int) -> Schedule:
     return Schedule.of(hub(n), make("alltoall", n), moves)
 
 
-CASES = {
-    "ring": around("ring:8"),
-    "full": around("full:4"),
-    "switch": through(6),
-}
+CASES = {"ring": around("ring:8"), "full": around("full:4"), "switch": through(6)}
 
 
 @pytest.mark.skipif(not ASTRA_SIM, reason="WEFT_ASTRA_SIM names no ASTRA-sim binary")

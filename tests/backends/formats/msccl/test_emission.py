@@ -70,10 +70,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 
 @pytest.mark.parametrize(
-    ("topology", "collective", "engine"),
-    [
-        ("ring:4,dead=3-0", "allreduce", "packing"),
-    ],
+    ("topology", "collective", "engine"), [("ring:4,dead=3-0", "allreduce", "packing")]
 )
 def test_packings_as_xml(shell: Shell, topology: str, collective: str, engine: str) -> None:
     facts = shell.emitted(shell.packed(topology, collective, engine))

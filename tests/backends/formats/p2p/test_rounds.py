@@ -64,8 +64,7 @@ def synthesized(machine: str, kind: str, size: int) -> Schedule:
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
-    "kind",
-    "allgather allreduce reduce_scatter alltoall broadcast reduce gather scatter".split(),
+    "kind", "allgather allreduce reduce_scatter alltoall broadcast reduce gather scatter".split()
 )
 def test_every_collective_of_a_small_machine(kind, in_place):
     schedule = synthesized("ring:4", kind, 1 << 10)

@@ -6,17 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from casts import (
-    FREE,
-    NVLS,
-    TURNING,
-    able_fabrics,
-    racks,
-    star,
-    two_level,
-    two_shot,
-    up_and_down,
-)
+from casts import FREE, NVLS, TURNING, able_fabrics, racks, star, two_level, two_shot, up_and_down
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

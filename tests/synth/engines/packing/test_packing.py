@@ -56,8 +56,7 @@ def test_named_cases_are_as_quick_as_asked_for(
 
 
 @pytest.mark.parametrize(
-    "kind",
-    "broadcast reduce allgather reduce_scatter allreduce alltoall scatter gather".split(),
+    "kind", "broadcast reduce allgather reduce_scatter allreduce alltoall scatter gather".split()
 )
 @pytest.mark.parametrize("name", ["ring:6", "dgx-a100"])
 def test_the_rate_is_the_bound(name: str, kind: str) -> None:

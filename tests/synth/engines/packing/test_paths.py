@@ -155,8 +155,7 @@ def test_boxes_on_rails_exchange_through_the_gpu_on_the_right_rail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "ps_per_byte"),
-    [("torus:6x6x6", "30"), ("dgx-a100:nodes=32,fabric=rails", "38.75")],
+    ("name", "ps_per_byte"), [("torus:6x6x6", "30"), ("dgx-a100:nodes=32,fabric=rails", "38.75")]
 )
 def test_hundreds_of_ranks_are_exact(name: str, ps_per_byte: str) -> None:
     machine = topology(name)
