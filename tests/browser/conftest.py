@@ -1,7 +1,5 @@
 """A headless Chromium that has no network; tests skip where there is none."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

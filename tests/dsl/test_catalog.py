@@ -1,7 +1,5 @@
 """The catalogue against edge lists written from data sheets, and the textbook."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -18,8 +18,6 @@ Every row is also set beside the least time of any program of its library, with 
 model at the most that was seen of it; rows below :data:`NEAR` of it are listed with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

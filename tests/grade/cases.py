@@ -8,8 +8,6 @@ Sizes are M in bytes (decimal), limits µs, bounds as the cases state them: T/M 
 the α bound in µs. ``peers`` asks for a schedule in which no GPU has more send peers than that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction

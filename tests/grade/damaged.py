@@ -6,8 +6,6 @@ seconds; for allreduce also what its halves take one after the other, which it m
 Where a search ends far from its bound, the reasons: what is busy longest, the proof of the bound.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

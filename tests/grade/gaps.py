@@ -9,8 +9,6 @@ what it gains is the runtime's share of the gap; the rest up to the schedule is 
 serves its chunks in one order.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

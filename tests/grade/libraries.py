@@ -12,8 +12,6 @@ there. NCCL's rings and trees as files are among the baselines: a plan that take
 the quickest form of any of them at one of the 200 sizes is wrong (exit 1).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

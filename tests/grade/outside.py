@@ -9,8 +9,6 @@ themselves), without turns; *after*: in start order, as ``weft synth`` writes it
 rings, switches and full meshes only.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -3,8 +3,6 @@ and J23, shifts J18, demands J19, resharding J20, shapes J21, traces J24. Argume
 to run: ``whole_job.py J07 J18``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

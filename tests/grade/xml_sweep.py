@@ -4,8 +4,6 @@ Each schedule is compiled in and out of place, for 1, 2 and 4 instances; the pro
 are checked; the XML is executed on float32 and int32 with 200 random interleavings each.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

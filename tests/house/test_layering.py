@@ -1,7 +1,5 @@
 """dsl <- synth <- backends, in one direction, and each file knows its place."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter

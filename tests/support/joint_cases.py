@@ -1,7 +1,5 @@
 """Workloads and machines for tests of the joint bound, and its linear program written out."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

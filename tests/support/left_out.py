@@ -6,8 +6,6 @@ numbers so found from all other machines, the tables of the one left out are sim
 that no other machine tells is what the model takes where nothing was fitted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Nothing is dropped: a row that cannot be read stays, with the reason.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

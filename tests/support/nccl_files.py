@@ -4,8 +4,6 @@ A server is a list of CPUs, each with GPUs and NICs behind PCI bridges; cables b
 listed at both ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Hand-made packings: trees by the quickest routes, cut at random, with the machine's group."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction

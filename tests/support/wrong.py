@@ -5,8 +5,6 @@ silently and then crash, hang or compute wrong data on. Those that edits of an e
 wrong.txt, a line each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The checker finds what goes wrong silently, and nothing in what is right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

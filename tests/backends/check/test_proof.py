@@ -1,7 +1,5 @@
 """What the proof says: shipped files, sizes, results, consequences for each runtime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

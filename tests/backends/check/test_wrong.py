@@ -1,7 +1,5 @@
 """Every known way to be wrong is rejected for its own reason, at its own place."""
 
-from __future__ import annotations
-
 import pytest
 from right import RIGHT
 from wrong import Mistake, mistakes

@@ -1,7 +1,5 @@
 """Running command lines in this process."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``weft topo calibrate``: numbers that texts tell are found again, and those they hide are not."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Chakra execution traces on the command line: several files with one prefix."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Classic algorithms on the command line: listed, compiled by name, solved for, simulated."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Command lines that say something: each a line of commands.txt."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``weft compile`` on schedules with slices and with chunks of unequal sizes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``weft compile`` and its neighbours on algorithms, programs and files of others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

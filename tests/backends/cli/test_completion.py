@@ -1,7 +1,5 @@
 """``weft completion``: candidates are those of the flags, and real shells get them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

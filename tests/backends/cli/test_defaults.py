@@ -1,7 +1,5 @@
 """Defaults of options: weft.toml and [tool.weft]; what is typed counts more, mistakes are named."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``weft deploy``: settings with absolute paths, launchers, the runtime by the machine's GPUs."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """``weft diff``: exit codes, kinds, and what is told of each."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

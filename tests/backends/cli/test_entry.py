@@ -1,7 +1,5 @@
 """The frame: exit codes, streams, errors, help."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``weft explain``: conflicts at their lines, costs of rules, what binds a schedule."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

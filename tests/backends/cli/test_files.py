@@ -1,7 +1,5 @@
 """The verbs that read files: check, show, compile, run, and what they say of bad ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

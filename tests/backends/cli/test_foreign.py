@@ -1,7 +1,5 @@
 """Files of TACCL and TE-CCL on the command line: unedited."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """GOAL files on the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import patterns

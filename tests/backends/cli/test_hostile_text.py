@@ -1,7 +1,5 @@
 """Names from files reach no terminal with a control character, and no page as markup."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ctrl-C at any moment: the best so far, whole, verified and with its gap; or nothing at all."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """``weft plan``: one workload in time, several jobs shifted, and files of plans in other verbs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plans on the command line: compile, check, run, show."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

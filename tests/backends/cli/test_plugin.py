@@ -1,7 +1,5 @@
 """An engine of another package: found by its entry point; listed, run, raced, judged like ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

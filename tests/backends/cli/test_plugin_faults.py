@@ -2,8 +2,6 @@
 where one is only asked along with others, the command goes on without it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How a topology, a collective, a group, roots and sizes are read from the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

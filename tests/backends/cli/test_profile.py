@@ -1,7 +1,5 @@
 """``weft profile`` on real ranks: threads, and processes of MPI where there is one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``weft compile`` tells the time of the program, and races forms of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where GPUs outside a group could forward, it is said, with the factor of the bounds."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

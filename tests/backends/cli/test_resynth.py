@@ -1,7 +1,5 @@
 """``weft resynth``: libraries for what is left."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

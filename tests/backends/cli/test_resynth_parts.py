@@ -1,15 +1,13 @@
 """Parts of ``weft resynth`` that need no race."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from weft.backends.cli.output.console import Console
 from weft.backends.cli.verbs.resynth import _asked, _loss_text, _losses
+from weft.backends.compile.variants import Variant
 from weft.backends.tune.options import TuneOptions, timing_of
-from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import Tuned, TunedPlan

@@ -1,7 +1,5 @@
 """``weft`` on programs for JAX: every verb takes them, and refuses them in one message."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 

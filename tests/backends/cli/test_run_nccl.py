@@ -1,7 +1,5 @@
 """``weft run --on nccl``, on a machine that stands in for GPUs; and where there are none."""
 
-from __future__ import annotations
-
 import pytest
 from command import Weft
 from standin_nccl import installed

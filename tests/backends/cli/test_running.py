@@ -1,7 +1,5 @@
 """``weft run`` of point-to-point programs: on threads, on processes, and as one of the ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

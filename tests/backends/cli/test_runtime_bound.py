@@ -1,7 +1,5 @@
 """The least time of any program of a runtime, as verbs tell it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

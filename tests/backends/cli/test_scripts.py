@@ -1,7 +1,5 @@
 """Point-to-point programs on the command line: compiled, checked, shown, and refused in words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``weft simulate``: MSCCL XML on a machine that the command line names; what schedules lack."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

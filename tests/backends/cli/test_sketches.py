@@ -1,7 +1,5 @@
 """Sketches on the command line: listed, shown, formatted, linted, obeyed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What ``compile`` and ``run`` tell while they work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

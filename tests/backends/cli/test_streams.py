@@ -1,7 +1,5 @@
 """``weft synth --stream`` and what is done with its folder."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

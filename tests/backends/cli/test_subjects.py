@@ -1,7 +1,5 @@
 """What a file or a folder is, told by verbs that need another one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import networkx as nx

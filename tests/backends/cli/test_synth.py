@@ -1,7 +1,5 @@
 """``weft synth`` and what is done with its files, on machines small enough for tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """``weft topo search``: its JSON, and questions that it cannot answer."""
 
-from __future__ import annotations
-
 import json
 
 from weft.backends.cli.flags.nested import SHAPE_KINDS

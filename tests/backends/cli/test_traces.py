@@ -1,7 +1,5 @@
 """``weft show --format perfetto`` and ``weft run --trace``: files for the Perfetto UI."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``weft tune`` and libraries: what is written is proved, timed as it says, and used as it says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

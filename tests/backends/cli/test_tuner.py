@@ -1,7 +1,5 @@
 """``weft tuner``: the quickest measured algorithm for each size, and no file of predictions."""
 
-from __future__ import annotations
-
 import csv
 import json
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """``weft verify-run``: logs of six runtimes and versions say what ran, times what they are near."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every verb's text fits a terminal of 80 columns; colour, and folders that are no library."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

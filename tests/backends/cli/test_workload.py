@@ -1,7 +1,5 @@
 """``weft workload``, and workloads in the verbs that take any file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Values of another type, given to functions of the Python face, and hints that help."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The race over forms: fixed settings, starts, descents and their limits, on made-up clocks."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from random import Random

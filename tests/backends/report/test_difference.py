@@ -1,7 +1,5 @@
 """What two things have apart: nothing for equal ones, and every change of any column."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What pages say is what the simulator and the bounds say; they are small, equal and closed."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """``weft sweep`` on this machine: the list, the folder, going on, Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Plans in which switches sum and copy: their clock, their forms, and who leaves them out."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

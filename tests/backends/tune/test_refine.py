@@ -1,7 +1,5 @@
 """The grid of a race: fine only where what is best changes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The jobs of tuning."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

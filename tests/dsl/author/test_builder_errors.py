@@ -1,7 +1,5 @@
 """What an author does wrong is told by the builder: beside the lines of texts/recipe/builder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """The texts of rocm-smi --showtopo and amd-smi topology, as people have them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Elaborated rules against pairs and permutations written out by hand."""
 
-from __future__ import annotations
-
 from itertools import product
 from textwrap import dedent
 

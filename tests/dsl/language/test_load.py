@@ -1,7 +1,5 @@
 """The sketches that come with weft, and those in files."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

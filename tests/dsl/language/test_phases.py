@@ -1,7 +1,5 @@
 """Phases, detours, orders, engines and sizes: from their lines to rules on a machine."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 from weft.dsl.catalogue import topology

@@ -1,7 +1,5 @@
 """The sketches that come with weft: every machine has one, and TACCL's say what TACCL's say."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

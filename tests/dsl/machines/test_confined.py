@@ -1,7 +1,5 @@
 """Ways stay in their hosts, PCIe ports bound NICs, and two texts of one host are one machine."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path

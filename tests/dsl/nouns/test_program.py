@@ -1,7 +1,5 @@
 """A program: its columns against slow ones, its views; the file form, with refusals in words."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Lower bounds against published values; every certificate is checked from the definitions."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Bounds and optima of machines whose switches copy and sum, in exact rationals."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Lower bounds of random small machines against brute force over all cuts and partitions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

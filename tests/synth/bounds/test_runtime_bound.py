@@ -1,7 +1,5 @@
 """Least time of any program of a runtime: known values, programs that attain it, none below."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction

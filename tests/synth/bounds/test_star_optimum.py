@@ -1,7 +1,5 @@
 """Bounds, packings and the judge of casts against all that can be done on a star of three ranks."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations, product
 

@@ -1,7 +1,5 @@
 """Infeasible sketches explained: the smallest set of rules, and that it is the smallest."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.catalogue import topology

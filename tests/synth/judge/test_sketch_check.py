@@ -1,7 +1,5 @@
 """Schedules against the rules of a sketch: each rule kept, and broken."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

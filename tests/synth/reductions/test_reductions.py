@@ -1,7 +1,5 @@
 """Reductions and pruning: what comes back is a valid schedule of the original problem."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

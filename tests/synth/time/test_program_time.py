@@ -1,8 +1,6 @@
 """Program simulation against sums done by hand, a slow simulator that reads like the rule, and
 bounds."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

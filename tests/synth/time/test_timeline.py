@@ -1,7 +1,5 @@
 """The timeline of a schedule against the simulation it keeps more of, and against the rule."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Allreduces by library calls: what is written, proved and refused, and a run on gloo."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """The files of docs/outside.md in the simulators themselves, where a path names them, and what
 stands beside them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

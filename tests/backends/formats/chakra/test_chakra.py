@@ -1,7 +1,5 @@
 """Chakra execution traces: bytes, traps of the format, and the rule of the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any

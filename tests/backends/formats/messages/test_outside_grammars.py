@@ -1,7 +1,5 @@
 """GOAL texts and Chakra traces of many schedules, in strict readers of the published grammars."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import outside_readers

@@ -1,7 +1,5 @@
 """Packings become programs by the command line: XML, plans, programs by offsets, proved and run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The reader reads what the runtimes read: their lexical rules, their numbers, their fusion."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

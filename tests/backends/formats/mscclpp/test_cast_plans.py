@@ -1,7 +1,5 @@
 """Plans compiled of schedules with casts: proved, executed exactly; mutants rejected; refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plans that sum and copy in a switch: read, judged and executed; spoiled ones are rejected."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

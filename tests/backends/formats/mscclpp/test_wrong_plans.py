@@ -1,7 +1,5 @@
 """Spoiled plans are rejected, each for the right reason; execution shows that they are wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import patterns

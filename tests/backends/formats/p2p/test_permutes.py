@@ -1,7 +1,5 @@
 """Files for JAX: the permutations are the script's rounds, read back, and every fault is found."""
 
-from __future__ import annotations
-
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings

@@ -4,8 +4,6 @@ Synthesized for known machines, and for random collectives on random machines; m
 threads. One job of each runtime runs all: to start its processes takes longer than the programs do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Formulas give the lines they stand for, and are found where there are any."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Scripts of all kinds of inputs: proved, read back as they were written, and run right."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """``weft bench`` on real processes: right results, medians, bandwidths, and wrong files found."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The exact engine where switches copy and sum: casts beside transfers, held against the bounds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

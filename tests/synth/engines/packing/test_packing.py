@@ -1,7 +1,5 @@
 """The engine packing: right schedules, rates that meet their bounds, times near them."""
 
-from __future__ import annotations
-
 import pytest
 from enough import Enough
 from examples import examples

@@ -1,7 +1,5 @@
 """Path packings: exact, legal, and at the bound as rationals."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction

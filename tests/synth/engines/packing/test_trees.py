@@ -1,7 +1,5 @@
 """Tree packings, checked by code that shares nothing with them: hops, routes, loads, rates."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
