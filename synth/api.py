@@ -51,7 +51,8 @@ from .bounds.bounds import fewest_steps
 from .frontier.objective import Incumbents, is_of_least_latency
 from .judge.point import require_right
 from .reductions.solve import solve
-from .time.order import JITTER_US, LARGE, arranged, fragile_us, in_start_order
+from .time.margin import JITTER_US, MARGIN_EFFORT, steadied, worst_us
+from .time.order import LARGE, arranged, in_start_order
 from .time.schedule_time import simulate
 
 RACE = "portfolio"
@@ -113,6 +114,8 @@ def synthesize(
     points = []
     for point in outcome.points:
         quick = in_start_order(arranged(point.schedule, size, budget.seed), size)
+        if problem.objective in (Objective.TIME, Objective.FRONTIER):
+            quick = steadied(quick, size)
         points.append(_checked(replace(point, schedule=quick), problem, chosen, stamp))
     points = _distinct(points)
     if not all(p.step_optimal for p in points):
@@ -136,11 +139,12 @@ def _fragile(outcome: Outcome, problem: Problem) -> Iterator[str]:
     size, best = problem.bytes, next(iter(outcome.points), None)
     if size is None or best is None or problem.objective is not Objective.TIME:
         return
-    shaken = fragile_us(best.schedule, size)
-    if shaken is not None:
+    nominal, worst = simulate(best.schedule, size).time_us, worst_us(best.schedule, size)
+    if worst > MARGIN_EFFORT.fragile * nominal:
         yield (
-            f"its order is fragile: {shaken:,.3f} µs where latencies are longer by up to "
-            f"{float(JITTER_US) * 1000:g} ns, since transfers that tie go in another order"
+            f"its order is fragile: {nominal:,.3f} µs, but {worst:,.3f} µs where latencies are "
+            f"longer by up to {float(JITTER_US) * 1000:g} ns, since transfers that tie go in "
+            "another order; nothing steadier was found"
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, fields, replace
+from functools import partial
 from typing import Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
@@ -152,47 +153,38 @@ def chosen_form(
     timer = FormTimer(source, backend, clock, o)
     ends = (clock.message_bytes, *([sizes.low] if sizes and sizes.low < sizes.high else []))
     tables: dict[int, dict[Variant, float]] = {}
+    behind: dict[Variant, float] = {}
     stopped = ""
     try:
         for size in ends:
-            known = tables.setdefault(size, {})
-            race(space, size, timer.at(size, space.starts(size)), known=known)
-        ranking = _ranking(tables, timer)
+            race(space, size, timer.at(size, space.starts(size)), known=tables.setdefault(size, {}))
+        least = {n: us for n, table in tables.items() if (us := min(table.values())) < math.inf}
+        if len(least) > 1:
+            first = [f for n in least for f in sorted(tables[n], key=tables[n].__getitem__)[:2]]
+            race(space, ends[0], partial(timer.worst, least), first=first, known=behind)
     except KeyboardInterrupt:
-        ranking, stopped = _ranking({ends[0]: tables[ends[0]]}, timer), "interrupted"
-        if not ranking:
+        stopped = "interrupted"
+        if min(tables[ends[0]].values(), default=math.inf) == math.inf:
             raise
+    ranking = _ranking(behind) or _ranking(tables[ends[0]])
     if not ranking:
         return None
     if timer.spent > RACE.operations:
         stopped = f"{RACE.operations:,} operations were simulated"
     return ChosenForm(
-        tuple((form, timer.options(form)) for form in ranking[: 1 + RACE.near]),
+        tuple((form, timer.options(form)) for form in ranking[: RACE.written]),
         {form: x for form, x in tables[ends[0]].items() if x < math.inf},
-        len({form for table in tables.values() for form in table}),
+        len({form for table in (*tables.values(), behind) for form in table}),
         stopped,
     )
 
 
-def _ranking(tables: Mapping[int, Mapping[Variant, float]], timer: FormTimer) -> list[Variant]:
-    """Return the forms that were timed, the one that is least behind at any size first; before it
-    one of fewer pieces that is hardly slower."""
-    least = {
-        n: us
-        for n, table in tables.items()
-        if (us := min(table.values(), default=math.inf)) < math.inf
-    }
-    if not least:
-        return []
-    behind: Mapping[Variant, float] = tables[next(iter(least))]
-    if len(least) > 1:
-        near = [f for n in least for f in sorted(tables[n], key=tables[n].__getitem__)[: RACE.near]]
-        rows = {f: [(timer.us(f, n) or math.inf) / us for n, us in least.items()] for f in near}
-        behind = {f: max(row) for f, row in rows.items()}
-    found = sorted((behind[f], f) for f in behind if behind[f] < math.inf)
-    few = [
-        (f.pieces * max(1, f.lanes), us, f) for us, f in found if us <= RACE.spared * found[0][0]
-    ]
+def _ranking(behind: Mapping[Variant, float]) -> list[Variant]:
+    """Return the forms that were timed, the quickest first; before it one of fewer pieces that is
+    hardly slower."""
+    found = sorted((us, form) for form, us in behind.items() if us < math.inf)
+    most = RACE.spared * found[0][0] if found else math.inf
+    few = [(f.pieces * max(1, f.lanes), us, f) for us, f in found if us <= most]
     first = min(few, default=(0, 0.0, None))[2]
     return sorted((form for _, form in found), key=lambda form: form != first)
 
@@ -205,7 +197,7 @@ class FormTimer:
     backend: Emitter
     clock: ProgramTimer
     named: CompileOptions
-    made: dict[Variant, Program] = field(default_factory=dict)
+    made: dict[Variant, Program | None] = field(default_factory=dict)
     sources: dict[int, CompileSource] = field(default_factory=dict)
     spent: int = 0
 
@@ -223,6 +215,16 @@ class FormTimer:
             return math.inf if done else self.us(form, size, limit)
 
         return us
+
+    def worst(self, least: Mapping[int, float], form: Variant, limit: float) -> float | None:
+        """Return the largest ratio of a form's µs to the least ones of some sizes."""
+        behind = 0.0
+        for size, us in least.items():
+            taken = self.us(form, size, limit * us)
+            if taken is None:
+                return None
+            behind = max(behind, taken / us)
+        return behind
 
     def us(self, form: Variant, size: int, limit: float = math.inf) -> float | None:
         """Return the µs of a form at a size; infinite beyond a limit, None if it does not fit."""
@@ -262,6 +264,7 @@ class FormTimer:
             UserError: the target cannot express it, or it is too large to be raced.
         """
         if form not in self.made:
+            self.made[form] = None  # if it is refused, it is also with more instances
             pieces = form.segments * form.parts
             moves = len(self.source.noun) if isinstance(self.source.noun, Schedule) else 0
             if moves * pieces * form.instances > MOST_OPERATIONS:
@@ -269,9 +272,12 @@ class FormTimer:
             if pieces not in self.sources:
                 self.sources[pieces] = cut(self.source, self.backend.name, self.options(form))
             quiet = replace(self.options(form), verify=None, observe=None, tell=None)
-            self.made[form] = self.sources[pieces].compile(quiet)
-            self.spent += RACE.compiled * self.made[form].instructions
-        return self.made[form]
+            self.spent += RACE.refused
+            self.made[form] = made = self.sources[pieces].compile(quiet)
+            self.spent += RACE.compiled * made.instructions - RACE.refused
+        if (found := self.made[form]) is None:
+            raise UserError("it was refused before")
+        return found
 
     def _divides(self, program: Program, size: int) -> bool:
         """Return True if a message has whole numbers in each chunk, or cannot have."""

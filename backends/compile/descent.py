@@ -37,12 +37,11 @@ class RaceEffort:
     spared: float = 1.005
     operations: int = 16_000_000  # simulated ones of a race, a second for each four million
     compiled: int = 60  # simulated operations that take as long as compiling an instruction
+    refused: int = 2_000_000  # the same for the attempts to compile a form that does not fit
     # Largest program that is raced though its instances share channels or blocks, which gains 2 %
     # at most: the passes make ten times as many instructions.
     shared_instructions: int = 10_000
-    # Forms at each end of a range of sizes that are compared at both, and those that are written
-    # where the format refuses the best.
-    near: int = 4
+    written: int = 5  # forms that are written, one after the other, where the format refuses some
 
 
 RACE = RaceEffort()

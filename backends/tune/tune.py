@@ -16,6 +16,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds, lower_bound_us
@@ -128,7 +129,8 @@ def gather(
         questions += asks_of_switches(whole, collective, options.sizes, options.engines)
     machines = {False: topology.to_json(), True: whole.to_json()}
     bound = bounds(topology, collective)
-    given = partial(_given, machines, collective.to_json(), options, bound)
+    most = target_of(options.wanted.runtime).most_moves(sums=collective.combining)
+    given = partial(_given, machines, collective.to_json(), options, bound, most)
     told = _told(questions, given, jobs)
     if not (short or options.engines):
         told |= _from_the_shelf(told, topology, collective, options, given, jobs)
@@ -278,6 +280,7 @@ def _given(
     collective: Any,
     options: TuneOptions,
     bound: Bounds,
+    most: int,
     question: Ask,
 ) -> dict[str, Any]:
     sketch, size = question.sketch, question.size
@@ -290,6 +293,7 @@ def _given(
         "bytes": question.size,
         "sketch": None if sketch is None else sketch.to_json(),
         "one_shot": question.one_shot,
+        "most_moves": most,
         "effort": options.effort / (EFFORT.small_divisor if small else 1),
         "seconds": options.seconds,
         "seed": options.seed,

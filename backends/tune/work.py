@@ -112,7 +112,8 @@ def _problem(given: Mapping[str, Any]) -> Problem:
 
         tree = parse(named["text"], named["name"])
         sketch = elaborate(tree, topology, named["arguments"])
-    return Problem(topology, collective, sketch, Objective(given["objective"]), size)
+    objective, most = Objective(given["objective"]), given.get("most_moves")
+    return Problem(topology, collective, sketch, objective, size, most)
 
 
 # --- programs -------------------------------------------------------------------------------------

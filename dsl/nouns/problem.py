@@ -31,7 +31,9 @@ class Problem(Frozen):
     """Input of an engine. The collective is the plain one; engines choose how to split it.
 
     ``bytes`` is the message size M for the objective ``time``; the sketch is reduced to its form
-    for that size, and one without rules to none: it restricts nothing.
+    for that size, and one without rules to none: it restricts nothing. ``most_moves``: transfers
+    that a rank should send at most, whatever their slices, so that a program of them fits its
+    runtime; schedules of more are answers only where none has as few.
 
     Raises:
         BadTopology: a rank needs data of another one that cannot reach it.
@@ -42,6 +44,7 @@ class Problem(Frozen):
     sketch: Sketch | None = None
     objective: Objective = Objective.FRONTIER
     bytes: int | None = None
+    most_moves: int | None = None
 
     def __repr__(self) -> str:
         what = self.collective.name or str(self.collective.kind)
@@ -56,6 +59,9 @@ class Problem(Frozen):
             hint = "weft.elaborate(weft.load_sketch(NAME), topology)"
             require_type(self.sketch, Sketch, "sketch", hint)
         object.__setattr__(self, "bytes", plain(self.bytes))
+        object.__setattr__(self, "most_moves", plain(self.most_moves))
+        if self.most_moves is not None and self.most_moves < 1:
+            raise UserError(f"expected 1 transfer of a rank or more, got {self.most_moves}")
         if self.bytes is not None and self.bytes < 0:
             raise UserError(f"a message of {self.bytes} bytes", hint='size="1MiB"')
         if self.collective.ranks != self.topology.ranks:

@@ -49,6 +49,10 @@ ROOTED, ROOTED_PART = (Kind.BROADCAST, Kind.REDUCE), 4
 """Collectives for which the host code uses 1/``ROOTED_PART`` of Simple's payload when it decides
 how many chunks share an operation."""
 
+INSTANCES, SUM_PARTS = 4, 8
+"""Instances of usual forms of a program, and parts of sums that are instructions of their own; a
+transfer is a send and a receive of each."""
+
 FUSED = frozenset(
     {Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND}
 )
@@ -123,6 +127,12 @@ class Target(Frozen):
     def fuses(self) -> bool:
         """Return True if it executes receive-reduce-copy and its relatives."""
         return self.ops >= FUSED
+
+    def most_moves(self, *, sums: bool) -> int:
+        """Return the transfers that a rank of a schedule may send so that there is room for its
+        program in usual forms; ``sums``: the collective sums."""
+        parts = 1 if self.fuses or not sums else SUM_PARTS
+        return self.max_blocks * self.max_steps // (2 * INSTANCES * parts)
 
     @property
     def max_dependence(self) -> int:

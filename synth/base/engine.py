@@ -155,6 +155,8 @@ class Point:
     its engine. ``sizes``: the message sizes tried, in bytes, at which no other schedule of the
     answer is faster. ``us``: its time in µs at the size that its engine optimized, by the engine's
     own cost model; ``least_us``: a lower bound in µs on that time, proved by the engine.
+    ``finer_us``: the least time known at that size of the same in any number of slices, where its
+    own were chosen with a cost of messages (:mod:`weft.synth.time.slices`).
     """
 
     schedule: Schedule
@@ -170,6 +172,7 @@ class Point:
     sizes: tuple[int, ...] = ()
     us: float | None = None
     least_us: float | None = None
+    finer_us: float | None = None
 
     def __repr__(self) -> str:
         proved = ", optimal" if self.optimal else f", at least {self.bound}"

@@ -36,6 +36,7 @@ from ..judge.verify import verify
 from ..time.order import LARGE, arranged
 from ..time.schedule_tables import doubled
 from ..time.schedule_time import simulate, simulation_steps
+from ..time.slices import WITH_MESSAGES, fewest_slices
 from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_rules, parts_of
 from .reduction import Quiet, Steps, Subproblem
 
@@ -235,12 +236,12 @@ class _PhasedSolve:
 
         def time(slices: int) -> float:
             if slices == 1:
-                return simulate(schedule, size).time_us
+                return simulate(schedule, size, WITH_MESSAGES).time_us
             # First come first served; or slice by slice, in the order of the schedule.
             order = np.arange(len(schedule), dtype=np.int32)
             served = replace(schedule, segments=slices)
             ways = served, replace(served, priority=order, stride=0)
-            timed = [(simulate(s, size).time_us, s) for s in ways]
+            timed = [(simulate(s, size, WITH_MESSAGES).time_us, s) for s in ways]
             self.meter.spend(sum(simulation_steps(s) for _, s in timed))
             took, made[slices] = min(timed, key=lambda x: x[0])
             return took
@@ -248,7 +249,7 @@ class _PhasedSolve:
         most = 1
         if size > self.effort.least_cut:
             most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))
-        return made[min(doubled(time, most, self.effort.slower))[1]]
+        return made[fewest_slices(doubled(time, most, self.effort.slower))]
 
     def outcome(self) -> Outcome:
         if not self.found:

@@ -44,6 +44,7 @@ from ..base.engine import Budget, Observer, Point
 from ..judge.allowed_pairs import off_relays
 from ..judge.prune import prune
 from ..time.order import LARGE, arranged, mirrored
+from ..time.schedule_time import simulate
 from .reduction import Steps, Subproblem, Translated
 
 _DUAL = {
@@ -73,7 +74,11 @@ class Reversed:
 
         def back(point: Point) -> Point:
             forth = arranged(point.schedule, size, budget.seed)
-            return replace(point, schedule=mirrored(forth, undo(forth), size))
+            turned, finer = mirrored(forth, undo(forth), size), point.finer_us
+            if finer is not None:  # as much slower as it is in its own slices
+                us, before = (simulate(one, size).time_us for one in (turned, forth))
+                finer *= max(1.0, us / before) if before else 1.0
+            return replace(point, schedule=turned, finer_us=finer)
 
         outcome = yield Subproblem(dual, budget, Translated(observer, back))
         return replace(outcome, points=tuple(map(back, outcome.points)))

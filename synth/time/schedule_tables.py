@@ -255,7 +255,7 @@ class QueueTables:
         r, w = self.routes, self.waits
         n, rows = len(w.source), len(costs.row)
         places, slots = len(w.slot_start) - 1, int(w.slot_start[-1])
-        latencies, of_link = costs.fabric.latencies
+        latencies, of_link = costs.latencies
         alphas: AnyArray = np.array([round(x * unit) for x in latencies], kind)[of_link][r.links]
         if len(alphas):
             alphas = np.add.reduceat(alphas, r.link_start[:-1])
@@ -377,6 +377,18 @@ class Prepared:
                 return run if kind is object else replace(run, words=run.words.tolist())
         raise AssertionError("ticks of any size always fit")
 
+    def longer_us(self, message_bytes: int, levels: Ints, level_us: Fraction) -> float:
+        """Return the µs with the α of each link longer by so many levels; few slices in exact
+        ticks, as :meth:`exact`."""
+        s, order = self.schedule, self._priority()
+        costs = self._costs(message_bytes, s.segments).longer(levels, level_us)
+        jobs, small = s.moves * s.segments, costs.unit.bit_length() <= _UNIT_BITS
+        if small and not worth_compiling(k, jobs, MOST_PLAIN):
+            run = self.queue.run(costs, costs.unit, object, s.segments, order, s.stride)
+            assert run is not None, "ticks of any size always fit"
+            return run.time_us
+        return self.queue.rounded(costs, s.segments, order, s.stride).time_us
+
     def _priority(self) -> Ints32 | None:
         s = self.schedule
         return moves_of(s).priority if len(s.casts) else s.priority
@@ -432,6 +444,7 @@ class _Costs:
     """
 
     fabric: Fabric
+    latencies: tuple[tuple[Fraction, ...], Ints]
     unit: int
     times: list[Fraction]
     row: Floats
@@ -451,12 +464,26 @@ class _Costs:
         exact = (*times, *latencies, overhead, *least.values())
         return _Costs(
             fabric,
+            fabric.latencies,
             math.lcm(*{x.denominator for x in exact}),
             times,
             np.array(times, np.float64)[of_row],
             np.array(latencies, np.float64)[of_link],
             overhead,
             tuple(least[x] for x in paces),
+        )
+
+    def longer(self, levels: Ints, level_us: Fraction) -> _Costs:
+        """Return the costs with the α of each link longer by so many levels."""
+        known, of_link = self.latencies
+        width = int(levels.max(initial=0)) + 1
+        codes, which = np.unique(of_link * width + levels, return_inverse=True)
+        latencies = tuple(known[x // width] + x % width * level_us for x in codes.tolist())
+        return replace(
+            self,
+            latencies=(latencies, which),
+            unit=math.lcm(self.unit, *(x.denominator for x in latencies)),
+            alpha=np.array(latencies, np.float64)[which],
         )
 
     def coarse(self, total: float) -> int:

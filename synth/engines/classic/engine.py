@@ -22,13 +22,14 @@ from weft.dsl.nouns.sketch import Chunks, Phases, Sketch
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meets import meets
 from ...base.meter import Meter
-from ...bounds import Bounds, bounds, lower_bound_us
+from ...bounds import Bounds, bounds
 from ...bounds.switch_gain import beyond_transfers
 from ...fabric.occupancy import rounds_per_chunk
-from ...frontier.objective import pareto
+from ...frontier.objective import meets_bound, pareto
 from ...judge.verify import verify
 from ...time.latency import latency_us
 from ...time.schedule_time import simulate, simulation_steps
+from ...time.slices import WITH_MESSAGES, fewest_slices
 from ..packing.casts.search import CastEffort, in_slices
 from .effort import ClassicEffort
 from .grid import RankGrid, grid_at
@@ -301,16 +302,14 @@ class _Judge:
         """Try finer and finer slices of the message, while they improve the time."""
         if self.problem.objective is not Objective.TIME or _fixes_chunk_count(self.problem.sketch):
             return
-        least = self._value(schedule)
+        tried = [(self._value(schedule), 1)]
         for slices in self.effort.slices:
             if self.meter.over() or slices * len(schedule) > self.effort.most_sliced:
-                return
-            sliced = replace(schedule, segments=slices)
-            self.look_at(name, sliced)
-            took, least = self._value(sliced), self.effort.better * least
-            if took > least:
-                return
-            least = took
+                break
+            tried.append((self._value(replace(schedule, segments=slices)), slices))
+            if tried[-1][0] > self.effort.better * tried[-2][0]:
+                break
+        self.look_at(name, replace(schedule, segments=fewest_slices(tried)))
 
     def look_at_orders(self, name: str, schedule: Schedule) -> None:
         """Try slices in planned orders: multicasts of one run beside the sums of the next."""
@@ -344,7 +343,7 @@ class _Judge:
             return latency_us(schedule)
         if self.problem.objective is Objective.BANDWIDTH:
             return simulate(schedule, self.effort.bandwidth_bytes).time_us
-        return simulate(schedule, self.problem.bytes or 1).time_us
+        return simulate(schedule, self.problem.bytes or 1, WITH_MESSAGES).time_us
 
     def outcome(self, *statements: str) -> Outcome:
         proved = not statements and self._is_optimal()
@@ -360,7 +359,7 @@ class _Judge:
             case Objective.BANDWIDTH:
                 return first.bandwidth_optimal
             case Objective.TIME:
-                return meets(self.value, lower_bound_us(self.bound, self.problem.bytes or 1))
+                return meets_bound(first, self.problem)
             case _:
                 return len(self.points) == 1 and first.step_optimal and first.bandwidth_optimal
 

@@ -225,6 +225,7 @@ def _planned_point(problem: Problem, planned: Planned) -> Point:
         packing.certificate,
         bandwidth_optimal=rate == packing.bound,
         rate=rate * unit,
+        finer_us=planned.finer_us,
     )
 
 

@@ -35,6 +35,9 @@ class GreedyEffort(Effort):
     slower: float = setting(
         1.05, "a cut whose plan takes more than this times the best time is the last one"
     )
+    steady_seeds: int = setting(
+        8, "further seeds, at most, while longer latencies make the best plan clearly slower"
+    )
     passes: int = setting(24, "times that all trees are torn up and grown again, at most")
     idle_passes: int = setting(4, "passes in a row without gain that end the growing of trees")
     depths: tuple[float, ...] = setting(

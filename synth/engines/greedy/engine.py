@@ -14,12 +14,15 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.hop_table import HopTable, hop_table_of
 from ...frontier.objective import pareto, point_of
+from ...time.margin import MARGIN_EFFORT, steadiest, worst_us
+from ...time.slices import SLICE_EFFORT, fewest_slices
 from .demand import ChunkDemand, demand_of, refusal
 from .effort import GreedyEffort
 from .lists import TransferJobs, jobs_of, plans
@@ -32,6 +35,9 @@ GIB = 1 << 30
 PER_TRANSFER = 256
 """Bytes that a transfer of a plan needs in memory, about, until it is a schedule (measured)."""
 
+
+_NEAR = 16
+"""Plans near the best one that are kept for each number of chunks."""
 
 STEPS_PER_TRANSFER = 3
 """Steps of work to plan a transfer, each about 1 µs."""
@@ -130,13 +136,18 @@ def _size(problem: Problem, effort: GreedyEffort) -> int:
 
 @dataclass(slots=True)
 class _PlanSearch:
-    """Tries plans, and keeps the best one per chunk count."""
+    """Tries plans, and keeps those near the best one per chunk count.
+
+    ``worst``: of plans that were kept, the time in the worst pattern of longer latencies.
+    """
 
     engine: Greedy
     problem: Problem
     budget: Budget
     observer: Observer
     best: dict[int, TransferPlan] = field(default_factory=dict)
+    near: dict[int, list[TransferPlan]] = field(default_factory=dict)
+    worst: dict[TransferPlan, float] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     bound: Bounds | None = None
 
@@ -157,17 +168,51 @@ class _PlanSearch:
             chunk = Fraction(_size(self.problem, effort), collective.message_chunks)
             machine = hop_table_of(self.problem.topology, chunk)
             demand = None if _joint(collective) else demand_of(collective)
-            for seed in range(self.budget.seed, self.budget.seed + self.engine.seeds):
+            seeds = self.engine.seeds + effort.steady_seeds
+            for turn, seed in enumerate(range(self.budget.seed, self.budget.seed + seeds)):
+                if turn >= self.engine.seeds and not self._may_steady(pieces, goal, meter):
+                    break
                 for plan in self._plans(machine, collective, demand, seed, meter):
                     meter.spend(STEPS_PER_TRANSFER * transfers)
-                    kept = self.best.setdefault(pieces, plan)
-                    if plan.time_us < kept.time_us:
-                        self.best[pieces] = plan
-                    if self.best[pieces].time_us <= goal:
+                    self._keep(pieces, plan)
+                    if self.best[pieces].time_us <= goal and self._steadiest(pieces, meter)[1]:
                         return
                     if meter.over():
                         self.said.append("stopped before everything was tried")
                         return
+            if self.best[pieces].time_us <= goal:
+                return
+
+    def _keep(self, pieces: int, plan: TransferPlan) -> None:
+        """Keep a plan if it is near the best one in as many pieces."""
+        best = self.best.setdefault(pieces, plan)
+        if plan.time_us < best.time_us:
+            best = self.best[pieces] = plan
+        most = MARGIN_EFFORT.near * best.time_us
+        near = sorted([*self.near.get(pieces, ()), plan], key=lambda one: one.time_us)
+        few = len(plan.hop) <= MARGIN_EFFORT.slices  # of others no pattern is run
+        self.near[pieces] = [one for one in near if one.time_us <= most][: _NEAR if few else 1]
+
+    def _may_steady(self, pieces: int, goal: float, meter: Meter) -> bool:
+        """Return True if a further seed may give a plan that is as quick, and steadier."""
+        near = self.best[pieces].time_us <= MARGIN_EFFORT.near * goal
+        return near and not self._steadiest(pieces, meter)[1]
+
+    def _steadiest(self, pieces: int, meter: Meter | None = None) -> tuple[TransferPlan, bool]:
+        """Return the plan of the least worst time, of those near the best, and if it is steady."""
+        size = _size(self.problem, self.engine.effort)
+
+        def worst(plan: TransferPlan) -> float:
+            if plan not in self.worst:
+                schedule = self._schedule(pieces, plan)
+                self.worst[plan] = max(plan.time_us, worst_us(schedule, size, meter))
+            return self.worst[plan]
+
+        plan = steadiest([(one.time_us, one) for one in self.near[pieces]], worst)
+        return plan, worst(plan) <= MARGIN_EFFORT.steady * plan.time_us
+
+    def _schedule(self, pieces: int, plan: TransferPlan) -> Schedule:
+        return schedule_of(plan, self.problem.topology, self.problem.collective.split(pieces))
 
     def _plans(
         self,
@@ -212,15 +257,24 @@ class _PlanSearch:
     def outcome(self) -> Outcome:
         if not self.best:
             return Outcome(Status.NOTHING, statements=tuple(self.said))
-        plans = [plan for _, plan in sorted(self.best.items())]
+        cuts = sorted(self.best)
         if self.problem.objective is not Objective.FRONTIER:
-            plans = [min(plans, key=lambda plan: plan.time_us)]
-        points = pareto([self._point(plan) for plan in plans])
+            cuts = [self._cut()]
+        points = pareto([self._point(pieces) for pieces in cuts])
         return Outcome(Status.FEASIBLE, tuple(points), tuple(self.said))
 
-    def _point(self, plan: TransferPlan) -> Point:
-        pieces = next(k for k, v in self.best.items() if v is plan)
-        schedule = schedule_of(plan, self.problem.topology, self.problem.collective.split(pieces))
+    def _cut(self) -> int:
+        """Return the fewest pieces whose steadiest plan takes little more than the least."""
+        most = SLICE_EFFORT.near(min(plan.cost_us for plan in self.best.values()))
+        tried = []
+        for pieces, best in self.best.items():
+            if best.cost_us <= most:
+                plan = self._steadiest(pieces)[0]
+                tried.append((plan.cost_us + self.worst[plan] - plan.time_us, pieces))
+        return fewest_slices(tried)
+
+    def _point(self, pieces: int) -> Point:
+        schedule = self._schedule(pieces, self._steadiest(pieces)[0])
         assert self.bound is not None, "run comes first"
         point = point_of(schedule, self.bound)
         self.observer.incumbent(point)

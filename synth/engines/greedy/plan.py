@@ -14,6 +14,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 from ...fabric.hop_table import HopTable
+from ...time.slices import SLICE_EFFORT
 
 BLOCK = 1 << 22
 """Approximate number of transfers in a block of a stream."""
@@ -56,6 +57,12 @@ class TransferPlan:
         if not len(self.hop):
             return 0.0
         return self.machine.us(int((self.start + self.machine.arrives[self.hop]).max()))
+
+    @property
+    def cost_us(self) -> float:
+        """The same, and the cost of the messages of the hop that has the most."""
+        most = int(np.bincount(self.hop).max(initial=0))
+        return self.time_us + most * float(SLICE_EFFORT.message_us)
 
 
 def plan_of(machine: HopTable, blocks: Iterable[TransferBlock]) -> TransferPlan:

@@ -7,6 +7,7 @@ simulation of its orbits. For small messages, trees of least latency are candida
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import ClassVar
@@ -33,6 +34,7 @@ from ...joint.union import has_union, joint_union, union_carriers
 from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_tables import doubled, prepare
 from ...time.schedule_time import simulate
+from ...time.slices import WITH_MESSAGES, fewest_slices
 from .casts.search import (
     CastEffort,
     OnMachine,
@@ -79,7 +81,7 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     shares, columns = carried_columns(union_carriers(topology, found))
     plain = Schedule.from_columns(topology, collective.cut_further(shares), *columns)
     meter.spend(2 * len(plain))
-    tables, points = prepare(plain), list[Point]()
+    tables, points = prepare(plain, WITH_MESSAGES), list[Point]()
     most = min(UNION_EFFORT.most_segments, UNION_EFFORT.most_jobs // max(1, len(plain)))
 
     def time(segments: int) -> float:
@@ -89,8 +91,8 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     for size in sizes if problem.objective is not Objective.BANDWIDTH else sizes[:1]:
         if points and meter.over():
             break
-        us, segments = min(doubled(time, most, UNION_EFFORT.worse))
-        point = _union_point(problem, replace(plain, segments=segments), size, us)
+        segments = fewest_slices(doubled(time, most, UNION_EFFORT.worse))
+        point = _union_point(problem, replace(plain, segments=segments), size)
         points.append(point)
     best = list({point.schedule.segments: point for point in reversed(points)}.values())[::-1]
     met = problem.objective is Objective.BANDWIDTH and best[0].optimal
@@ -98,8 +100,9 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     return Outcome(status, tuple(best), (best[0].words,))
 
 
-def _union_point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:
+def _union_point(problem: Problem, schedule: Schedule, size: int) -> Point:
     topology, collective = problem.topology, problem.collective
+    us = simulate(schedule, size).time_us
     found, rate = bounds(topology, collective), us_per_byte(schedule)
     above = float(rate / found.us_per_byte - 1) if found.us_per_byte else 0.0
     words = (
@@ -405,6 +408,8 @@ class _TransferSearch:
             found = pack_paths(topology, collective, meter=meter, seed=seed, effort=effort)
         else:
             found = self._trees(meter)
+            fit = [p for p in found if _moves(p) <= (self.problem.most_moves or sys.maxsize)]
+            found = fit or (self._trees(meter, self._most_trees()) if found else [])
         if self.problem.sketch is not None or not found or self.by_rate:
             return found
         group = found[0].images, found[0].link_images
@@ -418,9 +423,16 @@ class _TransferSearch:
                 found.append(quick)
         return found
 
-    def _trees(self, meter: Meter) -> list[Packing]:
+    def _most_trees(self) -> int:
+        """Return the trees of each root with as many transfers as a rank may send, about."""
+        collective = self.problem.collective
+        ways = {Kind.ALLREDUCE: 2, Kind.BROADCAST: 0, Kind.REDUCE: 0}.get(collective.kind, 1)
+        each = max(1, ways * (collective.ranks - 1))
+        return max(1, (self.problem.most_moves or 0) // each)
+
+    def _trees(self, meter: Meter, most: int = 0) -> list[Packing]:
         """Trees of the whole machine, as a sketch allows; of boxes times fabric where those lose
-        little, or are requested, or the whole is too much."""
+        little, or are requested, or the whole is too much. ``most``: of a root; 0: as given."""
         effort, limits, sketch = self.effort, self.packer, self.problem.sketch
         topology, collective = self.problem.topology, self.problem.collective
         many = (
@@ -450,7 +462,7 @@ class _TransferSearch:
         return pack(
             topology,
             collective,
-            trees=limits.trees,
+            trees=min(most, limits.trees) if most and limits.trees else most or limits.trees,
             height=limits.height,
             peers=0 if under else limits.peers,
             under=under,
@@ -466,6 +478,12 @@ class _TransferSearch:
         bound = found.quotient.plan.packing.bound
         at_bound = meets(found.time_us, bound * (self.problem.bytes or 1))
         return self.problem.objective is Objective.TIME and found.quotient.exact and at_bound
+
+
+def _moves(packing: Packing) -> int:
+    """Return the transfers that a rank sends, in the mean."""
+    hops = sum(len(tree) for tree in packing.trees) * len(packing.images)
+    return -(-hops // packing.topology.ranks)
 
 
 _FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)
@@ -504,4 +522,4 @@ def _point(found: Planned, size: int) -> Point:
     schedule = found.schedule()
     rate = packing.us_per_byte if plan.shares.exact else us_per_byte(schedule)
     point = point_of(schedule, packing.collective, rate, packing.bound, packing.certificate, size)
-    return replace(point, words=summary(found, point))
+    return replace(point, words=summary(found, point), finer_us=found.finer_us)

@@ -17,6 +17,8 @@ from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
+import numpy as np
+
 from weft.dsl.base.errors import (
     BrokenPlugin,
     Missing,
@@ -32,18 +34,21 @@ from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import needed_options
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 
 from ...base.effort import Effort, setting
 from ...base.engine import Budget, Engine, Forwarding, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import bounds, lower_bound_us
 from ...bounds.switch_gain import beyond_transfers, switch_gain
-from ...frontier.objective import Incumbents
+from ...frontier.objective import Incumbents, meets_bound
 from ...reductions.phases import phases_of
 from ...reductions.solve import solve
 from ...time.latency import latency_us
+from ...time.margin import steadiest, worst_us
 from ...time.order import LARGE, arranged
 from ...time.schedule_time import simulate, simulation_steps
+from ...time.slices import SLICE_EFFORT, WITH_MESSAGES
 from ..packing.trees.demands import moves_pairs
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
@@ -64,8 +69,8 @@ class PortfolioEffort(Effort):
     )
     greedy_ranks: int = setting(
         512,
-        "ranks from which matching competes, and classic algorithms, which would take minutes to "
-        "simulate, do not",
+        "ranks from which matching competes in all rounds, below only in the first and for copies; "
+        "and from which classic algorithms, which would take minutes to simulate, do not",
     )
     greedy_chunks: int = setting(
         100_000,
@@ -81,10 +86,11 @@ class PortfolioEffort(Effort):
     )
     near: float = setting(
         1.02,
-        "matching, and phases from greedy_ranks on, are not asked where a packing of the best rate "
+        "from greedy_ranks on, matching and phases are not asked where a packing of the best rate "
         "takes less than this times the bound; no engine is, where switches that compute made a "
         "schedule that near and quicker than any without them",
     )
+    greedy_near: float = setting(1.0005, "the same for matching below greedy_ranks")
     classic_ranks: int = setting(
         96,
         "ranks from which classic algorithms for chunks from one rank to one other, which take "
@@ -112,7 +118,7 @@ class PortfolioEffort(Effort):
 class Profile:
     """Problems in whose race an engine takes part."""
 
-    engine: str  # its name: engines are loaded when their turn comes
+    engine: str  # its text: engines are loaded when their turn comes
     # Of machines, by the effort
     ranks: Callable[[PortfolioEffort], range] = lambda _: range(sys.maxsize)
     # sketch, at_a_size, custom: with or without a sketch, for the objectives time and bandwidth or
@@ -120,6 +126,8 @@ class Profile:
     sketch: bool | None = False
     at_a_size: bool | None = None
     custom: bool | None = None
+    # Only for collectives whose chunks are copied to all ranks, or that reversed
+    copies: bool = False
     # Only for one size, and chunks from one rank to one other: paths for that size may beat those
     # for all sizes
     pairs: bool = False
@@ -135,9 +143,17 @@ class Profile:
                 return False
         if problem.topology.ranks not in self.ranks(effort):
             return False
+        if self.copies and problem.collective.kind not in COPIES:
+            return False
         timed = problem.objective is Objective.TIME
         return not self.pairs or (timed and moves_pairs(problem.collective))
 
+
+ONE_TRY = "greedy{seeds=1}"
+"""Matching that runs in the first round only."""
+
+COPIES = (Kind.ALLGATHER, Kind.BROADCAST, Kind.REDUCE_SCATTER, Kind.REDUCE)
+"""Collectives that matching is quick for: copies to all ranks, and their reverse."""
 
 PROFILES = (
     Profile("exact", lambda e: range(e.exact_pairs + 1), sketch=True, at_a_size=True),
@@ -153,6 +169,7 @@ PROFILES = (
     ),
     Profile("greedy", custom=True),
     Profile("greedy", lambda e: range(e.greedy_ranks, sys.maxsize), custom=False),
+    Profile(ONE_TRY, lambda e: range(e.greedy_ranks), at_a_size=True, copies=True),
     Profile("exact", lambda e: range(e.exact_ranks + 1, sys.maxsize), custom=True),
 )
 """The engines of a race in their order, the likeliest to win first."""
@@ -226,8 +243,11 @@ class Portfolio:
             named = (ENGINES.make(name) for name in self.engines)
             made = [_DeferredEngine.of(engine) for engine in named if _agrees(engine.availability)]
         else:
-            likely = _likely(problem, self.effort)
-            made = [_DeferredEngine(name, partial(ENGINES.make, name)) for name in likely]
+            likely = (x for x in _likely(problem, self.effort) if x != ONE_TRY or not joined)
+            made = [
+                _DeferredEngine(x.partition("{")[0], partial(ENGINES.make, x), once=x == ONE_TRY)
+                for x in likely
+            ]
             made += [
                 _DeferredEngine.of(engine) for engine in _plugins() if _agrees(engine.availability)
             ]
@@ -261,6 +281,7 @@ class _DeferredEngine:
 
     name: str
     make: Callable[[], Engine]
+    once: bool = False
 
     @classmethod
     def of(cls, engine: Engine) -> _DeferredEngine:
@@ -318,8 +339,10 @@ class _Race:
     engines: list[_DeferredEngine]
     effort: PortfolioEffort
     found: list[Point] = field(default_factory=list)
+    large: list[Point] = field(default_factory=list)  # of more transfers than the problem allows
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: dict[str, WeftError] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
     interrupted: bool = False
     over: Outcome | None = None
     times: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -342,7 +365,10 @@ class _Race:
                     return
                 if (self.found and self._needless(entry.name)) or entry.engine is None:
                     continue
-                if self._cut_short(entry.engine, self._share(steps, first=len(values) == 1)):
+                if len(values) > 1 and (entry.once or self._close(entry.name)):
+                    continue
+                share = self._share(steps, first=len(values) == 1)
+                if self._cut_short(entry.engine, share // 2 if entry.once else share):
                     cut_short.append(entry)
                 if self.over is not None or self.interrupted:
                     return
@@ -372,11 +398,16 @@ class _Race:
                 return point.rounds_per_chunk, point.steps
 
     def _value(self) -> float:
-        """The best value of the objective so far; NaN for a frontier, which none has."""
+        """The best value of the objective so far, a time in as many slices as are quickest; NaN
+        for a frontier, which none has."""
         if not self.found:
             return math.inf
-        frontier = self.problem.objective is Objective.FRONTIER
-        return math.nan if frontier else float(min(self._worth(p)[0] for p in self.found))
+        if self.problem.objective is Objective.FRONTIER:
+            return math.nan
+        if self.problem.objective is not Objective.TIME:
+            return float(min(self._worth(p)[0] for p in self.found))
+        times = ((self._worth(p)[0], p.finer_us) for p in self.found)
+        return float(min(us if finer is None else min(us, finer) for us, finer in times))
 
     def _enough(self, steps: int, *, first: bool) -> bool:
         """Return True if the race is over: cancelled, with the best answer, or without budget."""
@@ -405,6 +436,7 @@ class _Race:
         return part.cut and engine.name not in self.failures and not alone
 
     def _ask(self, engine: Engine, budget: Budget, watch: _IncumbentRecorder) -> None:
+        self.asked.add(engine.name)
         self.observer.stage(f"engine {engine.name}")
         try:
             outcome = solve(self.problem, engine, budget, watch)
@@ -437,7 +469,9 @@ class _Race:
         size = self.problem.bytes or LARGE
         for point in points:
             schedule = arranged(point.schedule, size, self.budget.seed, meter=self.meter)
-            self.found.append(_with_finder(replace(point, schedule=schedule), engine))
+            found = _with_finder(replace(point, schedule=schedule), engine)
+            fits = _most_sent(schedule) <= (self.problem.most_moves or sys.maxsize)
+            (self.found if fits else self.large).append(found)
 
     # --- stop criteria ----------------------------------------------------------------------------
 
@@ -475,7 +509,16 @@ class _Race:
             return True
         if not any(p.bandwidth_optimal for p in self.found):
             return False
-        return problem.objective is not Objective.TIME or self._over_bound() <= effort.near
+        small = problem.topology.ranks < effort.greedy_ranks
+        most = effort.greedy_near if small else effort.near
+        return problem.objective is not Objective.TIME or self._over_bound() <= most
+
+    def _close(self, engine: str) -> bool:
+        """Return True for packings of the best rate whose gap is below what counts as a gain."""
+        if engine != "packing" or self.problem.objective is not Objective.TIME:
+            return False
+        best = any(p.bandwidth_optimal for p in self.found)
+        return best and self._over_bound() <= 1 + self.effort.gain
 
     def _over_bound(self) -> float:
         """The best value of the objective (of a frontier: infinite) over its bound."""
@@ -508,6 +551,8 @@ class _Race:
         """
         if self.over is not None:
             return self.over
+        if self.large and not self.found:
+            self.found = [min(self.large, key=lambda p: _most_sent(p.schedule))]
         if not self.found:
             if self.failures and not self.outcomes and not self.observer.cancelled():
                 raise self._failure()
@@ -546,6 +591,9 @@ class _Race:
         others = [name for name in self.outcomes if name not in finders]
         if kept and others:
             lines.append(f"no better: {', '.join(others)}")
+        idle = dict.fromkeys(e.name for e in self.engines if e.name not in self.asked)
+        if kept and idle and self.problem.objective is Objective.TIME:
+            lines.append(f"not asked: {', '.join(idle)}")
         unasked = self.failures.get("sketched")
         if self.problem.sketch is not None and unasked is not None:  # those made for sketches
             why = unasked.reason if isinstance(unasked, Refusal) else unasked.message
@@ -557,7 +605,26 @@ class _Race:
     def _select(self) -> list[Point]:
         if self.problem.objective is Objective.FRONTIER:
             return self._frontier()
-        return self.found if len(self.found) == 1 else [min(self.found, key=self._worth)]
+        if self.problem.objective is Objective.TIME:
+            return [self._steadiest()]
+        return [min(self.found, key=self._worth)]
+
+    def _steadiest(self) -> Point:
+        """Return the point of the least worst time, of those whose time is near the least, and
+        within what counts as the same where messages have a cost."""
+        size = self.problem.bytes or 1
+        costs: list[tuple[float, Point]] = []
+        for point in sorted(self.found, key=self._worth):
+            least = min((us for us, _ in costs), default=math.inf)
+            if self._time(point, size) > SLICE_EFFORT.near(least):
+                break  # with its messages it takes no less
+            if len(self.found) > 1:
+                self.meter.spend(simulation_steps(point.schedule))
+                least = simulate(point.schedule, size, WITH_MESSAGES).time_us
+            costs.append((least, point))
+        most = SLICE_EFFORT.near(min(us for us, _ in costs))
+        near = [(self._time(p, size), p) for us, p in costs if us <= most]
+        return steadiest(near, lambda p: worst_us(p.schedule, size, self.meter))
 
     def _frontier(self) -> list[Point]:
         """Return the points of ``exact`` (best in steps and rounds) and the fastest at any size.
@@ -589,6 +656,8 @@ class _Race:
         return min(self.found, key=lambda p: (self._time(p, size), p.steps))
 
     def _meets_bound(self, kept: list[Point]) -> bool:
+        if self.problem.objective is Objective.TIME:
+            return any(meets_bound(p, self.problem) for p in kept)
         found, self.found = self.found, kept
         met = self._met()
         self.found = found
@@ -611,6 +680,11 @@ class _IncumbentRecorder(Forwarding):
 def finder(point: Point) -> str:
     """The engine that found a point."""
     return str(point.schedule.provenance["found_by"])
+
+
+def _most_sent(schedule: Schedule) -> int:
+    """Return the most transfers that a rank sends."""
+    return int(np.bincount(schedule.src).max(initial=0)) if len(schedule) else 0
 
 
 def _with_finder(point: Point, engine: Engine) -> Point:

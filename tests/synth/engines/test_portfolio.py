@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from weft.dsl.base.errors import BadTopology, UnknownName, UserError
@@ -85,7 +86,7 @@ def test_allreduce_switches_between_one_shot_and_two_shot(size: int) -> None:
     one, two = 0.7 + 7 * size / 300e3, 1.4 + 1.75 * size / 300e3
     outcome = solved("dgx-a100", "allreduce", size=size)
     assert best(outcome, size) <= 1.02 * min(one, two)
-    assert outcome.points[0].steps == (1 if one < two else 2)
+    assert (outcome.points[0].steps == 1) == (one < two)
 
 
 @pytest.mark.parametrize(
@@ -264,3 +265,49 @@ def test_phases_of_phases_and_halves_of_halves_are_not_raced(
     synthesize(problem, "portfolio", Budget(0.1), stages)
     assert {"engine phases", "engine halves"} <= set(stages.names)
     assert stages.names.count("engine packing") <= 11
+
+
+# --- the cost of messages, and steady answers -----------------------------------------------------
+
+
+def test_messages_cost_where_slices_are_chosen() -> None:
+    """Sixteen slices of a small message are nearly as quick as 256, of which each is 32 bytes."""
+    outcome = solved("ring:8", "allreduce", size=1 << 16, effort=20)
+    (point,) = outcome.points
+    assert point.schedule.segments <= 16
+    assert best(outcome, 1 << 16) <= 6.1
+    assert point.finer_us is not None
+    assert point.finer_us < best(outcome, 1 << 16)
+    assert outcome.status is Status.FEASIBLE
+
+
+def test_matching_is_asked_for_copies_and_the_others_are_named() -> None:
+    """On a torus without five cables an order by matching is nearer to the bound than packings."""
+    machine = topology("torus:8x8,dead=0-1,9-10,20-28,35-36,54-62")
+    problem = Problem(machine, make("allgather", 64), None, Objective.TIME, GB)
+    own, greedy = synthesize(problem), synthesize(problem, "greedy")
+    assert best(own, GB) <= best(greedy, GB)
+    told = " ".join(own.statements)
+    assert "greedy" in told
+    assert "not asked: " not in told or "greedy" not in told.partition("not asked: ")[2]
+
+
+def test_those_that_were_not_asked_are_named() -> None:
+    told = solved("ring:8", "allgather", size=1 << 20).statements
+    (line,) = (line for line in told if line.startswith("not asked: "))
+    assert "classic" in line
+
+
+def test_schedules_of_more_moves_than_the_runtime_takes_are_no_candidates() -> None:
+    """Many trees are quicker, and too many transfers of a rank for its program."""
+    machine, size = topology("mi250"), 64 << 20
+    problem = Problem(machine, make("reduce_scatter", 16), None, Objective.TIME, size)
+    most = [None, 20, 1]
+    sent = []
+    for moves in most:
+        outcome = synthesize(replace(problem, most_moves=moves), budget=Budget(2))
+        sent.append(int(np.bincount(outcome.points[0].schedule.src).max()))
+    assert sent[0] > 20 >= sent[1] >= 15
+    assert sent[2] >= 15  # none has fewer: each rank adds to what it passes on to 15 others
+    with pytest.raises(UserError, match="expected 1 transfer"):
+        replace(problem, most_moves=0)

@@ -19,23 +19,20 @@ from strategies import (
     tree_schedule,
 )
 
-from weft.dsl.nouns.collective import Kind, custom, make
+from weft.dsl.nouns.collective import Kind, make
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule, Transfer
-from weft.dsl.nouns.topology import Topology, gpu, link
+from weft.dsl.nouns.topology import Topology
 from weft.synth.judge.verify import verify
 from weft.synth.reductions.reverse import reverse
 from weft.synth.time import order
 from weft.synth.time.order import (
-    JITTER_US,
     arranged,
     by_urgency,
     counted_us,
-    fragile_us,
     hops_to_go,
     in_start_order,
-    jittered_us,
     mirrored,
 )
 from weft.synth.time.schedule_tables import CostModel
@@ -257,61 +254,3 @@ def test_a_long_mirror_is_ordered_by_urgency(monkeypatch: pytest.MonkeyPatch) ->
     back = undo(forth)
     few = order.StepOrderEffort(most_transfers=1)
     assert list(mirrored(forth, back, 1 << 20, few)) == list(by_urgency(back))
-
-
-# --- margins --------------------------------------------------------------------------------------
-
-
-SIZE = 1_000_000
-
-
-def tied(first: int, second: int, *, apart: bool = False) -> Schedule:
-    """Two chunks that reach GPU 2 at one time and go on over one link, one of them further.
-
-    ``first``, ``second``: the GPUs that the links 0 and 1 come from. ``apart``: the chunk that goes
-    further is there long before the other one.
-    """
-    slow = 5 if apart else 50
-    bandwidth = {0: 50, 1: slow}
-    machine = Topology(
-        "tie",
-        tuple(map(gpu, range(5))),
-        (
-            link(first, 2, bandwidth[first], 1),
-            link(second, 2, bandwidth[second], 1),
-            link(2, 3, 50, 1),
-            link(3, 4, 5, 1),
-        ),
-    )
-    chunks = custom("two", 5, [(0, 0, [0], 0), (1, 1, [1], 0)], [(4, 0, [0], 0), (3, 1, [1], 0)])
-    via = {first: 0, second: 1}
-    return Schedule.of(
-        machine,
-        chunks,
-        [
-            Transfer(0, 0, 2, (via[0],), 0),
-            Transfer(1, 1, 2, (via[1],), 0),
-            Transfer(0, 2, 3, (2,), 1),
-            Transfer(1, 2, 3, (2,), 1),
-            Transfer(0, 3, 4, (3,), 2),
-        ],
-    )
-
-
-def test_a_tie_shows() -> None:
-    """On one of the two machines the chunk with the longer way comes second after the jitter."""
-    ratios = [
-        jittered_us(one, SIZE) / simulate(one, SIZE).time_us for one in (tied(0, 1), tied(1, 0))
-    ]
-    assert max(ratios) > 1.05
-    assert [fragile_us(one, SIZE) is None for one in (tied(0, 1), tied(1, 0))] == [
-        ratio < 1.01 for ratio in ratios
-    ]
-    assert min(ratios) == pytest.approx(1, abs=1e-3)
-
-
-def test_what_comes_first_by_far_stays_first() -> None:
-    for one in (tied(0, 1, apart=True), tied(1, 0, apart=True)):
-        shaken = jittered_us(one, SIZE)
-        assert simulate(one, SIZE).time_us <= shaken
-        assert shaken == pytest.approx(simulate(one, SIZE).time_us, abs=5 * float(JITTER_US))

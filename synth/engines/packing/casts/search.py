@@ -44,6 +44,8 @@ from ....judge.casts import cast_problems
 from ....judge.verify import verify
 from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
 from ....time.schedule_tables import doubled, prepare
+from ....time.schedule_time import simulate
+from ....time.slices import WITH_MESSAGES, fewest_slices
 from ..trees.model import point_of
 from .schedule import Pair, lifted, planned, schedule_of
 
@@ -98,17 +100,17 @@ def cast_points(problem: Problem, sizes: Sequence[int], meter: Meter) -> list[Po
             break
         found = _best_of(problem.topology, problem.collective, by_rate, size, CAST_EFFORT)
         if found is not None:
-            steps, us, schedule, candidate = found
+            steps, schedule, candidate = found
             meter.spend(steps)
-            points.append(_point(problem, size, us, schedule, candidate))
+            points.append(_point(problem, size, schedule, candidate))
     return points
 
 
 @kept(most=16)
 def _best_of(
     topology: Topology, collective: Collective, by_rate: bool, size: int, effort: CastEffort
-) -> tuple[int, float, Schedule, _CastSchedule] | None:
-    """The steps of work, and µs, schedule in the best order and slices, and its name; with
+) -> tuple[int, Schedule, _CastSchedule] | None:
+    """The steps of work, and schedule in the best order and slices, and its name; with
     ``by_rate`` of those of the best rate alone."""
     meter = Meter(sys.maxsize)
     candidates = list(_within_groups(topology, collective, by_rate, size, meter))
@@ -121,7 +123,7 @@ def _best_of(
             us, schedule = in_slices(one.schedule, size, meter, effort)
             if best is None or us < best[0]:
                 best = us, schedule, one
-    return None if best is None else (meter.done, *best)
+    return None if best is None else (meter.done, *best[1:])
 
 
 def _within_groups(
@@ -218,10 +220,11 @@ def _made(
 def in_slices(
     plain: Schedule, size: int, meter: Meter, effort: CastEffort = CAST_EFFORT
 ) -> tuple[float, Schedule]:
-    """Return the time of the best order and number of slices, and the schedule in it."""
+    """Return the time, with the cost of messages, of the best order in the fewest slices that are
+    nearly as quick as any, and the schedule in it."""
     jobs = max(1, len(plain) + len(plain.casts.links))
     runs = {lag: plain if lag is None else planned(plain, lag) for lag in LAGS}
-    tables = {lag: prepare(one) for lag, one in runs.items()}
+    tables = {lag: prepare(one, WITH_MESSAGES) for lag, one in runs.items()}
     found: list[tuple[float, int, int | None]] = []
     least: dict[int, float] = {}
 
@@ -236,22 +239,20 @@ def in_slices(
         for us, segments in doubled(partial(tried, lag), most, effort.worse):
             if segments >= effort.some_segments and us > least.setdefault(segments, us):
                 break
-    _, segments, _ = min(found, key=lambda one: one[0])
+    segments = fewest_slices((us, n) for us, n, _ in found)
     for lag in LAGS:
         same = lag == 0 and plain.steps <= 2  # as 1, half a slice behind
         if not same and (segments, lag) not in {(n, one) for _, n, one in found}:
             tried(lag, segments)
-    us, segments, lag = min(found, key=lambda one: one[0])
+    us, _, lag = min((one for one in found if one[1] == segments), key=lambda one: one[0])
     return us, replace(runs[lag], segments=segments)
 
 
-def _point(
-    problem: Problem, size: int, us: float, schedule: Schedule, candidate: _CastSchedule
-) -> Point:
+def _point(problem: Problem, size: int, schedule: Schedule, candidate: _CastSchedule) -> Point:
     topology, collective = problem.topology, problem.collective
     assert verify(schedule).ok, "casts are built to be right"
     found = bounds(topology, collective)
-    casts = len(schedule.casts)
+    casts, us = len(schedule.casts), simulate(schedule, size).time_us
     words = (
         f"{candidate.words}: {casts} cast{'s' * (casts != 1)} beside {len(schedule)} transfers, "
         f"{schedule.segments} slices, {us:.4g} µs at {format_bytes(size)}"

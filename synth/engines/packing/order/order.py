@@ -52,6 +52,7 @@ class Urgency:
         tail: ticks from its start until all hops that depend on it have arrived.
         shift: (dst - src) mod ranks.
         tree: its template; ``turn``: its position in the template.
+        copies: 1 for hops that copy, 0 for those that sum.
         hold: ticks that the hop itself takes.
         whole: ticks that the busiest resource takes for a whole message.
         slices: number of slices.
@@ -61,6 +62,7 @@ class Urgency:
     shift: Ints
     tree: Ints
     turn: Ints
+    copies: Ints
     hold: Ints
     whole: int
     slices: int
@@ -75,6 +77,7 @@ class Urgency:
             (hops.dst - hops.src) % quotient.plan.packing.topology.ranks,
             hops.tree,
             np.arange(len(hops)) - first,
+            (~hops.reduce).astype(np.int64),
             quotient.work.leaves,
             quotient.busiest * segments,
             segments,
@@ -123,6 +126,12 @@ longest_first = KeyRule("long", ("-hold", "-tail", "shift", "tree"))
 def as_listed(u: Urgency) -> TransferOrder:
     """All slices of the first, then of the second, …: for rounds, listed one after the other."""
     return TransferOrder("listed", np.arange(len(u.tail)), 0)
+
+
+def sums_first(u: Urgency) -> TransferOrder:
+    """The sums of all slices, slice by slice, then the copies of all slices."""
+    place, stride = _positions(u.copies, -u.tail, u.shift, u.tree), len(u.tail)
+    return TransferOrder("sums", place + u.copies * stride * u.slices, stride)
 
 
 def deadlines(u: Urgency) -> TransferOrder:
@@ -226,6 +235,7 @@ class Mirrored:
             shift=-u.shift[which] % ranks if turned else u.shift[which],
             tree=u.tree[which],
             turn=u.turn[which],
+            copies=u.copies[which],
             hold=u.hold[which],
         )
         best, least = np.zeros(0, np.int64), FOREVER

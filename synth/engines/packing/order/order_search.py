@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 
 import numpy as np
 
@@ -21,9 +21,21 @@ from weft.dsl.nouns.schedule import Schedule
 from ....base.effort import Effort, setting
 from ....base.engine import Point
 from ....base.meter import Meter
+from ....time.margin import MARGIN_EFFORT, worst_us
+from ....time.slices import SLICE_EFFORT, SliceEffort
 from ..trees.demands import moves_pairs
 from ..trees.model import Packing, halves, trees_per_root
-from .order import FIRST, OTHERS, Mirrored, Rule, TransferOrder, Urgency, as_listed, shaken
+from .order import (
+    FIRST,
+    OTHERS,
+    Mirrored,
+    Rule,
+    TransferOrder,
+    Urgency,
+    as_listed,
+    shaken,
+    sums_first,
+)
 from .plan import PlanQuotient
 
 
@@ -48,9 +60,10 @@ class OrderEffort(Effort):
         "slices up to which all numbers are tried where no run of all transfers is needed to know "
         "their time",
     )
+    slices: SliceEffort = SLICE_EFFORT
     slice_price: float = setting(
         1e-3,
-        "twice as many slices must be worth this part of the time: they are messages",
+        "twice as many slices must be worth this part of the time",
     )
     near: float = setting(1.001, "this near to the floor (1: at it) nothing more is tried")
     helps: float = setting(
@@ -63,6 +76,12 @@ class OrderEffort(Effort):
     )
     alike: float = setting(
         0.003, "packings whose promised times differ by this part at most are tried by their loads"
+    )
+    shaken: int = setting(
+        2_000, "slices · transfers up to which orders are compared with longer latencies, too"
+    )
+    few_hops: int = setting(
+        500, "slices · hops up to which all rules are tried for each number of slices"
     )
     restarts: int = setting(24, "orders of the winner with noise, at most")
     restart_jobs: int = setting(2_000_000, "slices · hops of all restarts together")
@@ -89,7 +108,10 @@ class OrderLimits:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A quotient with its slices, its order, and the simulated time of both."""
+    """A quotient with its slices, its order, and the simulated time of both.
+
+    ``finer_us``: the least time of any number of slices, where messages cost nothing.
+    """
 
     quotient: PlanQuotient
     segments: int
@@ -97,6 +119,7 @@ class Planned:
     rule: Rule
     time_us: float
     slice_price: float
+    finer_us: float = float("inf")
 
     @property
     def price(self) -> float:
@@ -123,7 +146,7 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
     """Return the best plan of all packings for a message. At least one run is made.
 
     All packings get two rules before one gets the others: trees of the same rate order differently
-    well, which only a run shows.
+    well, which only a run shows. Then slices are chosen again, where messages have a cost.
     """
     searches = _first_runs(quotients, message_bytes, trial)
     if not searches:
@@ -135,7 +158,12 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
         if not (trial.over() or hopeless or search.floor >= best.time_us):
             search.close()
     best = _best(searches)
-    return _restart(best, message_bytes, trial)
+    if not trial.effort.slices.message_us:
+        best = _restart(_OrderSearch(best.quotient, message_bytes, trial, best))
+        return replace(best, finer_us=best.time_us)
+    chosen = _in_few_slices([one.quotient for one in searches], best, message_bytes, trial)
+    us = chosen.us_at(message_bytes)
+    return replace(chosen, time_us=us, finer_us=min(us, best.time_us))
 
 
 def _best(searches: Sequence[_OrderSearch]) -> Planned:
@@ -212,23 +240,95 @@ def _slice_counts(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]
     return tuple(n for n in effort.segments if n <= many)
 
 
-def _restart(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
+def _restart(search: _OrderSearch) -> Planned:
     """Retry the best rule with slightly perturbed tails, while that improves it."""
+    best, trial = search.least, search.trial
     if isinstance(best.rule, Mirrored):  # it looks at tails of its own
         return best
-    search = _OrderSearch(best.quotient, message_bytes, trial, best)
-    floor = _floor(best.quotient, message_bytes)
     rng = np.random.default_rng(trial.seed)
-    urgency = Urgency.of(best.quotient, message_bytes, best.segments)
+    urgency = Urgency.of(best.quotient, search.message_bytes, best.segments)
     jobs = len(best.quotient.plan.hops) * best.segments
     turns = min(trial.effort.restarts, trial.effort.restart_jobs // max(1, jobs))
     for noise in islice(cycle((0.01, 0.03, 0.1, 0.3)), turns):
-        now = search.best or best
-        if now.time_us <= trial.effort.near * floor or trial.over():
+        if search.done or trial.over():
             break
         search.run(shaken(best.rule, urgency, rng, noise), best.rule, best.segments)
-    return search.best or best
+    return search.least
 
+
+def _in_few_slices(
+    quotients: Sequence[PlanQuotient], best: Planned, message_bytes: int, trial: OrderLimits
+) -> Planned:
+    """Return the plan of the fewest slices whose time, with the cost of messages, is little more
+    than the least; of equal numbers the quickest.
+
+    ``best``: the quickest plan where messages cost nothing; none of more slices is better.
+    """
+    slices = trial.effort.slices
+    message_us = float(slices.message_us)
+    tried, least = list[_OrderSearch](), float("inf")
+    for segments in sorted({n for q in quotients for n in _slice_counts(q, trial)}):
+        if segments > best.segments:
+            break
+        before, now = least, float("inf")
+        for quotient in sorted(quotients, key=lambda q: q is not best.quotient):
+            own, over = quotient is best.quotient, trial.over()
+            if segments not in _slice_counts(quotient, trial) or (over and not own):
+                continue
+            if quotient.floor_us(message_bytes, segments, message_us) <= slices.near(least):
+                search = _OrderSearch(quotient, message_bytes, trial, charged=True)
+                search.look(best.rule, segments)  # without work left this one at least
+                search.basic(segments)
+                tried.append(search)
+                close = search.least.time_us <= trial.effort.hopeless * least
+                if close and len(quotient.plan.hops) * segments <= trial.effort.few_hops:
+                    search.others(segments)
+                now = min(now, search.least.time_us)
+                least = min(least, now)
+        if now > slices.near(before):
+            break
+    quickest = min(tried, key=lambda one: one.least.time_us)
+    quickest.others(quickest.least.segments)
+    most = slices.near(quickest.least.time_us)
+    able = [one for one in tried if one.least.time_us <= most]
+    able.sort(key=lambda one: (one.least.segments, one.least.time_us))
+    beyond = (n for n in _slice_counts(best.quotient, trial) if n > best.segments)
+    others = (_basic(best.quotient, n, message_bytes, trial) for n in beyond)
+    found = [_steadiest(able[0])]
+    for search in islice(chain(able[1:], others), _FEW):
+        if trial.over() or min(over for over, _ in found) <= MARGIN_EFFORT.fragile:
+            break
+        if search.least.time_us <= most:
+            found.append(_steadiest(search))
+    return min(found, key=lambda one: one[0])[1]
+
+
+def _basic(
+    quotient: PlanQuotient, segments: int, message_bytes: int, trial: OrderLimits
+) -> _OrderSearch:
+    """Return the search in a number of slices, where messages have a cost, after two rules."""
+    search = _OrderSearch(quotient, message_bytes, trial, charged=True)
+    search.basic(segments)
+    return search
+
+
+def _steadiest(search: _OrderSearch) -> tuple[float, Planned]:
+    """Return the plan that longer latencies make the least slower, and how much, of the quickest
+    in a number of slices after all rules and restarts."""
+    search.others(search.least.segments)
+    best, found = _restart(search), list[tuple[float, Planned]]()
+    if best.quotient.plan.transfers * best.segments > search.trial.effort.shaken:
+        return 1.0, best
+    for plan in [best, *sorted(search.near, key=lambda one: one.time_us)][:_FEW]:
+        shaken = worst_us(plan.schedule(), search.message_bytes, search.trial.meter)
+        found.append((shaken / plan.us_at(search.message_bytes), plan))
+        if found[-1][0] <= MARGIN_EFFORT.steady:
+            break
+    return min(found, key=lambda one: one[0])
+
+
+_FEW = 4
+"""Plans, and numbers of slices, that are run with longer latencies while they are fragile."""
 
 STEPS_PER_RUN = 200
 """Steps of any run of a quotient; a slice of a hop takes one more, half of them if it loses."""
@@ -244,6 +344,8 @@ class _OrderSearch:
     message_bytes: int
     trial: OrderLimits
     best: Planned | None = None
+    charged: bool = False
+    near: list[Planned] = field(default_factory=list)
     _known: dict[int, Urgency] = field(default_factory=dict)
     _risen: list[float] = field(default_factory=list)
     rises: bool = True
@@ -259,34 +361,56 @@ class _OrderSearch:
         """Lower bound in µs on all orders."""
         return _floor(self.quotient, self.message_bytes)
 
+    def floor_in(self, segments: int) -> float:
+        """Return a lower bound in µs on all orders in so many slices."""
+        if not self.charged:
+            return self.floor
+        return self.quotient.floor_us(self.message_bytes, segments, self.message_us)
+
+    @property
+    def message_us(self) -> float:
+        """The µs that each message takes beside its bytes."""
+        return float(self.trial.effort.slices.message_us) if self.charged else 0.0
+
     @property
     def done(self) -> bool:
-        return self.least.time_us <= self.trial.effort.near * self.floor
+        return self.least.time_us <= self.trial.effort.near * self.floor_in(self.least.segments)
 
     def rise(self) -> bool:
         """Try two rules with four times as many slices; False once still more are of no use."""
         allowed = _slice_counts(self.quotient, self.trial)[::2]
         before = self._risen[-1] if self._risen else float("inf")
         segments = allowed[len(self._risen)]
-        # If no hop depends on another, the order of the trees may be deliberate: try it, too.
-        rules = FIRST if self.quotient.plan.hops.level.any() else (as_listed, *FIRST)
-        found = min(self.look(rule, segments) for rule in rules)
+        found = self.basic(segments)
         self._risen.append(found)
         more = len(self._risen) < len(allowed)
         return more and not self.done and found <= self.trial.effort.helps * before
 
+    def basic(self, segments: int) -> float:
+        """Try two rules; return the least µs."""
+        # If no hop depends on another, the order of the trees may be deliberate: try it, too.
+        rules = FIRST if self.quotient.plan.hops.level.any() else (as_listed, *FIRST)
+        return min(self.look(rule, segments) for rule in rules)
+
     def close(self) -> None:
         """Try the other rules near the best slice count."""
         allowed, first = _slice_counts(self.quotient, self.trial), self.least.segments
+        at = allowed.index(first)
+        self.others(first)
+        for segments in (*allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
+            self.others(segments, FIRST)
+
+    def others(self, segments: int, more: Sequence[Rule] = ()) -> None:
+        """Try the other rules, and ``more``, until the best is at the floor."""
+        allowed = _slice_counts(self.quotient, self.trial)
         # In many slices list scheduling is as good, and both phases of an allreduce overlap.
         mirrors = allowed[-1] < self.trial.effort.many and self.quotient.plan.hops.reduce.any()
         mirrored = (Mirrored(self.quotient, self.message_bytes),) if mirrors else ()
-        at = allowed.index(first)
-        for segments in (first, *allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
-            for rule in (*OTHERS, *mirrored, *(FIRST if segments != first else ())):
-                if self.done:
-                    return
-                self.look(rule, segments)
+        phased = (sums_first,) if self.charged and self.quotient.plan.hops.reduce.any() else ()
+        for rule in (*OTHERS, *phased, *mirrored, *more):
+            if self.done:
+                return
+            self.look(rule, segments)
 
     def look(self, rule: Rule, segments: int) -> float:
         """Try a rule, unless time is up and there is something already; µs, or infinite if it
@@ -303,7 +427,7 @@ class _OrderSearch:
         """Run an order; stop early once it cannot be the best."""
         limit = float("inf") if self.best is None else self.best.price
         took, looks = self.quotient.run(
-            self.message_bytes, segments, order.priority, order.stride, limit
+            self.message_bytes, segments, order.priority, order.stride, limit, self.message_us
         )
         jobs = len(self.quotient.plan.hops) * segments
         steps = max(jobs if np.isfinite(took) else jobs // 2, looks // LOOKS_PER_STEP)
@@ -312,6 +436,9 @@ class _OrderSearch:
         found = Planned(self.quotient, segments, order, rule, took, price)
         if self.best is None or found.price < self.best.price:
             self.best = found
+        if self.charged:
+            most = MARGIN_EFFORT.near * self.best.time_us
+            self.near = [one for one in [*self.near, found] if one.time_us <= most]
         return took
 
 
@@ -326,8 +453,15 @@ def summary(found: Planned, point: Point) -> str:
     packing = found.quotient.plan.packing
     return (
         f"{_rate(found, point)}: {_trees(packing)}, {_height(packing)}, "
-        f"{count(found.segments, 'segment')}, order {found.order.rule}"
+        f"{count(found.segments, 'segment')}, order {found.order.rule}{_finer(found)}"
     )
+
+
+def _finer(found: Planned) -> str:
+    """Return the time in more segments, where that is less."""
+    if found.time_us <= (1 + _VISIBLE) * found.finer_us:
+        return ""
+    return f"; {found.finer_us:,.4g} µs in more segments, whose messages take longer than they gain"
 
 
 def _rate(found: Planned, point: Point) -> str:

@@ -235,6 +235,7 @@ def plain_chunks(packing: Packing) -> Ints:
 
 _LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits
 _FINE = 40  # the busiest resource is held for 2^40 ticks or more: α is rounded to under 1e-12 of it
+_ALL = 1 << 60  # ticks that the costs of all messages of one resource add, at most
 _COARSE = 54  # and for at most 2^54, that nothing overflows
 
 
@@ -269,7 +270,9 @@ class PlanQuotient:
     alpha: Floats  # µs of each route
     tick: Fraction  # µs per byte of a slice that a tick is
     exact: bool  # no two images of a hop meet at a resource: the full schedule takes as long
-    busiest: int  # ticks that the busiest resource is held for one slice
+    met: Ints  # messages of each hold: images of its hop that come to one resource
+    loads: Ints  # ticks that each resource is held for one slice
+    messages: Ints  # and by how many messages
 
     @staticmethod
     def of(plan: PackingPlan) -> PlanQuotient:
@@ -295,11 +298,23 @@ class PlanQuotient:
         sums = np.add.reduceat(alpha[hops.links], hops.start[:-1]) if len(hops) else alpha[:0]
         first = np.searchsorted(hop, np.arange(len(hops) + 1))
         leaves = np.maximum.reduceat(holds, first[:-1]) if len(hops) else holds
-        load = np.zeros(len(size), np.int64)
+        load, messages = np.zeros((2, len(size)), np.int64)
         np.add.at(load, resource, holds)
+        np.add.at(messages, resource, met)
         work = work_of(reads, writes, (first, resource, holds, leaves, leaves, len(size)))
         exact = bool((met == 1).all())
-        return PlanQuotient(plan, work, sums, unit, exact, int(load.max(initial=0)))
+        return PlanQuotient(plan, work, sums, unit, exact, met, load, messages)
+
+    @property
+    def busiest(self) -> int:
+        """Return the ticks that the busiest resource is held for one slice."""
+        return int(self.loads.max(initial=0))
+
+    def floor_us(self, message_bytes: int, segments: int, message_us: float) -> float:
+        """Return a lower bound in µs on all orders, where each message takes ``message_us`` more:
+        what the busiest resource is held, or the longest chain of α."""
+        one = self.loads * self.slice_us(message_bytes, segments) + self.messages * message_us
+        return max(segments * float(one.max(initial=0.0)), self.chain_us)
 
     @property
     def unequal(self) -> bool:
@@ -326,6 +341,18 @@ class PlanQuotient:
         alpha = np.rint(np.minimum(self.alpha / self.slice_us(message_bytes, segments), _LONGEST))
         return self.work.leaves + alpha.astype(np.int64)
 
+    def _charged(self, message_bytes: int, segments: int, message_us: float) -> SliceWork:
+        """Return the hops of one slice, with ``message_us`` more for each message."""
+        lasts = self.lasts(message_bytes, segments)
+        if not (message_us and len(self.met)):
+            return self.work._replace(lasts=lasts)
+        most = _ALL // max(1, segments * int(self.messages.max(initial=0)))
+        more = round(min(message_us / self.slice_us(message_bytes, segments), most))
+        holds = self.work.holds + more * self.met
+        leaves = np.maximum.reduceat(holds, self.work.first_resource[:-1])
+        lasts = lasts - self.work.leaves + leaves
+        return self.work._replace(holds=holds, leaves=leaves, lasts=lasts)
+
     def tails(self, message_bytes: int, segments: int) -> Ints:
         """Return the ticks from the start of each hop until all its dependents have arrived."""
         work = self.work._replace(lasts=self.lasts(message_bytes, segments))
@@ -346,11 +373,17 @@ class PlanQuotient:
         return self.run(message_bytes, segments, priority, stride, limit_us)[0]
 
     def run(
-        self, message_bytes: int, segments: int, priority: Ints, stride: int, limit_us: float
+        self,
+        message_bytes: int,
+        segments: int,
+        priority: Ints,
+        stride: int,
+        limit_us: float,
+        message_us: float = 0,
     ) -> tuple[float, int]:
         """As :meth:`time_us`, and how often a slice of a hop was looked at: before it starts it
-        waits for each of its resources."""
-        work = self.work._replace(lasts=self.lasts(message_bytes, segments))
+        waits for each of its resources. Each message holds them for ``message_us`` more."""
+        work = self._charged(message_bytes, segments, message_us)
         us = self.slice_us(message_bytes, segments)
         limit = int(min(limit_us / us, float(FOREVER)))
         looks = np.zeros(1, np.int64)

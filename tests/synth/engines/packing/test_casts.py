@@ -35,7 +35,7 @@ def best_us(text: str, kind: str, size: int) -> float:
     [
         ("dgx-h100:nvls=on", "allreduce", 10**9, 2560),
         ("dgx-h100:nvls=on", "allreduce", 10**6, 4.4),
-        ("dgx-h100:nvls=on", "allreduce", 64000, 1.6),
+        ("dgx-h100:nvls=on", "allreduce", 64000, 1.62),
         ("dgx-h100:capable=nvswitch0:multicast+reduces", "allreduce", 10**9, 2270),
         ("dgx-h100:capable=nvswitch0:multicast+reduces+turns", "allreduce", 10**9, 2235),
         ("dgx-h100:nvls=on", "broadcast", 64000, 0.86),

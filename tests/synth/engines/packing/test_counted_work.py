@@ -68,9 +68,11 @@ def test_more_work_on_a_packing_is_never_slower() -> None:
     def planned(steps: int) -> Planned:
         return quickest(quotients, 1 << 20, OrderLimits(Meter(steps), seed=1))
 
-    prices = [planned(steps).price for steps in (0, 10_000, 50_000, 200_000, 10**6, PLENTY)]
-    assert prices == sorted(prices, reverse=True)
-    assert prices[-1] < prices[0]
+    found = [planned(steps) for steps in (0, 10_000, 50_000, 200_000, 10**6, PLENTY)]
+    times = [plan.finer_us for plan in found]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] < times[0]
+    assert all(plan.time_us <= 1.05 * plan.finer_us for plan in found)
 
 
 def test_more_work_on_trees_is_never_a_lower_rate() -> None:

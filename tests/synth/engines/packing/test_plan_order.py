@@ -1,5 +1,8 @@
 """Orders: a run on orbits takes as long as the simulator says, and rules keep their promises."""
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from examples import examples
@@ -23,14 +26,17 @@ from weft.synth.engines.packing.order.order import (
     Urgency,
     as_listed,
     shaken,
+    sums_first,
 )
 from weft.synth.engines.packing.order.order_search import OrderEffort, OrderLimits, quickest
 from weft.synth.engines.packing.order.plan import PackingPlan, PlanQuotient, unfolded
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.judge.verify import verify
+from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import simulate
+from weft.synth.time.slices import SLICE_EFFORT, SliceEffort
 
-RULES = (*FIRST, *OTHERS, as_listed)
+RULES = (*FIRST, *OTHERS, as_listed, sums_first)
 
 
 @pytest.mark.parametrize("kind", COPYING + COMBINING)
@@ -139,13 +145,17 @@ def test_long_chains_are_cut_into_many_slices_while_that_makes_few_jobs() -> Non
     machine = topology("mi250")
     (packing, *_) = pack(machine, make("allgather", machine.ranks), trees=1)
     quotient = PlanQuotient.of(PackingPlan.of(packing))
-    best = quickest([quotient], 10**9, OrderLimits())
+    free = OrderEffort(slices=SliceEffort(message_us=Fraction(0)))
+    best = quickest([quotient], 10**9, OrderLimits(effort=free))
     assert best.segments > 128
     schedule = best.schedule()
     assert verify(schedule).ok
     assert simulate(schedule, 10**9).time_us <= 3760
-    few = OrderLimits(effort=OrderEffort(jobs=128 * quotient.plan.transfers))
+    few = OrderLimits(effort=replace(free, jobs=128 * quotient.plan.transfers))
     assert quickest([quotient], 10**9, few).segments <= 128
+    costly = quickest([quotient], 10**9, OrderLimits())
+    assert costly.segments <= 128
+    assert costly.time_us <= 1.01 * costly.finer_us
 
 
 def test_the_same_seed_finds_the_same() -> None:
@@ -196,3 +206,26 @@ def test_waiting_at_ports_is_work() -> None:
         assert took == quotient.time_us(1 << 26, 8, order.priority, order.stride)
         spent[name] = looks / jobs
     assert 1 <= spent["ring:16"] < spent["dgx2"] / 2
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+def test_the_cost_of_messages_is_that_of_the_simulator(kind: str) -> None:
+    quotient = PlanQuotient.of(PackingPlan.of(named("dgx1", kind)))
+    order, cost = FIRST[1](Urgency.of(quotient, 1 << 20, 4)), SLICE_EFFORT.message_us
+    limits = float("inf"), float(cost)
+    took, _ = quotient.run(1 << 20, 4, order.priority, order.stride, *limits)
+    schedule = quotient.plan.schedule(order.priority, order.stride, 4)
+    costly = simulate(schedule, 1 << 20, CostModel(overhead_us=cost)).time_us
+    assert took == pytest.approx(costly, rel=1e-9)
+    assert quotient.floor_us(1 << 20, 4, float(cost)) <= took
+
+
+def test_the_sums_of_all_slices_come_first() -> None:
+    """Through a switch two slices of sums and copies take as long as the bound; other rules need
+    eight."""
+    machine = topology("dgx-h100")
+    problem = Problem(machine, make("allreduce", 8), None, Objective.TIME, 1 << 20)
+    schedule = synthesize(problem, "packing", Budget(2)).points[0].schedule
+    least = float(lower_bound_us(bounds(machine, problem.collective), 1 << 20))
+    assert schedule.segments == 2
+    assert simulate(schedule, 1 << 20).time_us == pytest.approx(least)
