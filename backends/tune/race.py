@@ -374,6 +374,7 @@ class Exploration:
             "schedule": self.texts[place],
             "runtime": self.track.runtime,
             "model": self.track.model,
+            "in_place": list(self.track.in_place),
             "protocols": list(self.track.protocols if deep else self.track.protocols[:1]),
             "sizes": list(sizes),
             "best": [None if us == math.inf else us for us in best],

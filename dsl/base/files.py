@@ -159,7 +159,7 @@ def _read_limited(read: Callable[[int], AnyStr], where: str, empty: AnyStr) -> A
     limit, pieces, length = read_limit(), [], 0
     while (piece := read(_PIECE)) or piece is None:
         if piece is None:
-            raise BadFile("expected a file with an end, got an endless one", where=where)
+            raise BadFile("expected a file with an end, got one that waits for more", where=where)
         pieces.append(piece)
         length += len(piece)
         if length > limit:

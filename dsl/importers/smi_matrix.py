@@ -318,7 +318,7 @@ def _rows(
         if cells[r] != "X" or cells.count("X") != 1:
             place = f"{where}:{first.line}"
             raise BadFile(
-                f"expected X at the place of {name} alone in its row, got {' '.join(cells)[:60]}",
+                f"{name}: expected X in its own column alone, got {' '.join(cells)[:60]}",
                 where=place,
             )
         after = names[r + 1] if r + 1 < len(names) else ""

@@ -332,8 +332,7 @@ class ModelChoice:
             return model_of(runtime)
         media = link_media(topology)
         for one in self.given:
-            absent = next((x for x in Medium if x in one.key.split(".") and x not in media), None)
-            if absent is not None:
+            if absent := _absent(one.key, media):
                 known = ", ".join(sorted({str(x) for x in media if x})) or "not known"
                 raise UserError(
                     f"no link of {topology.name} is of class {absent}; its classes are {known}",
@@ -344,6 +343,11 @@ class ModelChoice:
         return calibrated_model(topology, runtime, self.given)
 
 
+def _absent(key: str, media: Sequence[Medium | None]) -> Medium | None:
+    """Return the medium that a key names if no link of the machine is of it."""
+    return next((x for x in Medium if x in key.split(".") and x not in media), None)
+
+
 USUAL_CHOICE = ModelChoice()
 """The model of programs where none is named."""
 
@@ -352,9 +356,12 @@ def at_best(choice: ModelChoice, topology: Topology, runtime: str) -> ModelChoic
     """Return a choice whose defaults are at the most that was seen of them, for bounds on times
     that are measured. Numbers of the machine, or of the choice, stay."""
     table, line, more = _table("best"), family_line(topology), list[TimingNumber]()
+    media = link_media(topology)
     for one in choice.on(topology, runtime).numbers:
         found = table.find(one.key, line, runtime)
-        if found and one.certainty is not Certainty.GIVEN and found.value > one.value:
+        if _absent(one.key, media) or one.certainty is Certainty.GIVEN:
+            continue
+        if found and found.value > one.value:
             more.append(TimingNumber(one.key, found.value, found.source))
     return replace(choice, given=(*choice.given, *more))
 

@@ -25,8 +25,8 @@ from .runtime_model import SLOWNESS, RuntimeModel
 
 @dataclass(frozen=True, slots=True)
 class _AlikeRoutes:
-    """Routes of one pair of ranks, all of least α: that α, the slowest media that they may have,
-    and the number of links on any of them."""
+    """Routes of a pair of ranks, all of least α: that α, the slowest media that they may have, and
+    the number of links on any of them where α is 0, else 0: pairs alike are counted once."""
 
     alpha: Fraction
     slowest: frozenset[Medium | None]
@@ -74,22 +74,31 @@ def _ways_over(
     for source in range(topology.ranks):
         ways = ways_from(topology, out, source)
         slowest = _slowest(ways, ends, media)
-        for target in range(topology.ranks):
-            cables = cables_to(topology, out, source, target)
-            if target == source or not (cables or target in ways.alpha):
-                continue
-            alpha = topology.links[cables[0]].latency if cables else ways.alpha[target]
-            kinds = frozenset(media[i] for i in cables) if cables else slowest[target]
-            links: set[int] = set()
-            todo = cables or ways.into[target]
-            while todo:
-                links.update(todo)
-                before = {ends[i] for i in todo}
-                todo = [i for node in before for i in ways.into[node] if i not in links]
-            way = _AlikeRoutes(alpha, kinds, len(links))
-            for i in links:
-                found[i].add(way)
+        # ways that go over a node or end there; the nodes farthest from the source come first
+        over: dict[int, set[_AlikeRoutes]] = {node: set() for node in ways.alpha}
+        for node in reversed(ways.alpha):
+            last = ways.into[node]
+            if node < topology.ranks and node != source:
+                cables = cables_to(topology, out, source, node)
+                alpha = topology.links[cables[0]].latency if cables else ways.alpha[node]
+                kinds = frozenset(media[i] for i in cables) if cables else slowest[node]
+                last = cables or last
+                over[node] = {_AlikeRoutes(alpha, kinds, 0 if alpha else _count(ways, ends, last))}
+            for i in last:
+                found[i] |= over[node]
+                over[ends[i]] |= over[node]
     return tuple(map(frozenset, found))
+
+
+def _count(ways: QuickestWays, ends: Sequence[int], last: Sequence[int]) -> int:
+    """The number of links on all quickest ways that end with one of some links."""
+    links: set[int] = set()
+    todo = [*last]
+    while todo:
+        links.update(todo)
+        before = {ends[i] for i in todo}
+        todo = [i for node in before for i in ways.into[node] if i not in links]
+    return len(links)
 
 
 def _slowest(

@@ -162,13 +162,17 @@ def _model(args: SimulateFlags, topology: Topology) -> RuntimeModel:
 def _least(
     args: SimulateFlags, topology: Topology, collective: Collective
 ) -> Callable[[int], RuntimeBound] | None:
-    """Return the least time of any program of the runtime by size; None on a large machine, and by
-    data sheets, by which it is the bound of schedules."""
+    """Return the least time of any program of the runtime by size; None on a large machine, with a
+    local bandwidth that no machine has, and by data sheets, by which it is the bound of schedules.
+    """
     choice = chosen_model(args)
     if topology.ranks > BOUND_EFFORT.program_ranks or choice.name == DATASHEET:
         return None
     if args.local_bandwidth is not None:
-        local = TimingNumber("local", Fraction(args.local_bandwidth), "given")
+        try:
+            local = TimingNumber("local", Fraction(args.local_bandwidth), "given")
+        except UserError:
+            return None
         choice = replace(choice, given=(*choice.given, local))
     runtime = args.target or MSCCL.name
     return lambda size: runtime_bound(topology, collective, size, runtime, choice)

@@ -88,19 +88,12 @@ def _programs(
 ) -> list[dict[str, Any]]:
     """Return the least times of programs at each size, as entry ``runtime``; none where no runtime
     is named."""
+    choice = chosen_model(args)
     if args.runtime is None:
         return []
     if size is None:
         told = "expected a message size, got none: programs of a runtime take a time at a size"
         raise UserError(told, where="--runtime", hint="--size 1MiB")
-    choice, least = chosen_model(args), max(collective.ranks, collective.plain().message_chunks)
-    if size.low < least:
-        raise UserError(
-            f"expected messages of {least} bytes or more, an element for each rank, got "
-            f"{format_bytes(size.low)}",
-            where="--size",
-            hint=f"--size {format_bytes(least)}",
-        )
     found = []
     for one in size.powers():
         asked = (topology, collective, one, args.runtime, choice)

@@ -87,9 +87,8 @@ def replay_block(
             if has(due, v, one):
                 return i, TWICE
             due[v, one >> 6] |= np.uint64(1) << np.uint64(one & 63)
-            place = head[
-                link
-            ]  # from the oldest on: the first place that is free, or whose chunk has arrived
+            # from the oldest on: the first place that is free, or whose chunk has arrived
+            place = head[link]
             while queue[link, place, 0] > now:
                 place = place + 1 if place + 1 < depth else 0
             if queue[link, place, 0] > 0:  # it has arrived: make room

@@ -226,7 +226,7 @@ def _inner(place: PlanPlace, pipeline: Operation, op: Operation) -> Iterator[Fin
         return
     if pipeline.unit < 1 or pipeline.unit % FACTS.vector_bytes:
         yield place.finding(
-            "form", f"unit_size: expected multiples of {FACTS.vector_bytes}, got {pipeline.unit}"
+            "form", f"unit_size: expected a multiple of {FACTS.vector_bytes}, got {pipeline.unit}"
         )
     parts = op.share[1] if op.share else 1
     for x in (*op.src, *op.dst):
