@@ -112,9 +112,9 @@ def steadied(schedule: Schedule, message_bytes: int) -> Schedule:
 
     An order by the starts of its own run, by those of a run with barriers, or by steps: of these
     that are no slower, in no pattern and without. A schedule that is steady, has an order or has
-    casts stays as it is.
+    casts stays as it is, and so does one without rounds: programs take theirs from its order.
     """
-    if schedule.planned or len(schedule.casts):
+    if schedule.planned or len(schedule.casts) or not schedule.rounds:
         return schedule
     time = simulate(schedule, message_bytes).time_us
     before = list(jittered_us(schedule, message_bytes))

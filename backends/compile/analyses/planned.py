@@ -42,8 +42,9 @@ class Order(StrEnum):
 
 
 def planned(schedule: Schedule, order: Order = Order.PRIORITY) -> Schedule:
-    """Return the schedule with steps in the order of its priorities; as it is where it has none."""
-    if order is Order.STEPS or schedule.priority is None or not len(schedule):
+    """Return the schedule with steps in the order of its priorities; as it is where it has none,
+    or has rounds: those are of its steps, and priorities only settle ties."""
+    if order is Order.STEPS or schedule.priority is None or not len(schedule) or schedule.rounds:
         return schedule
     from .list_scheduling import start_times
 
@@ -79,7 +80,7 @@ def planned(schedule: Schedule, order: Order = Order.PRIORITY) -> Schedule:
 
 def distinct_orders(schedule: Schedule) -> list[Order]:
     """Return the orders that differ for a schedule: one if it lacks priorities."""
-    if schedule.priority is None or not len(schedule):
+    if schedule.priority is None or not len(schedule) or schedule.rounds:
         return [Order.PRIORITY]
     speeds = _us_per_byte(schedule)
     alike = bool(speeds.max() == speeds.min())

@@ -199,6 +199,16 @@ def test_ranks_that_exchange_a_chunk_keep_their_steps() -> None:
     assert planned(with_order) is with_order
 
 
+def test_an_order_of_a_schedule_in_rounds_settles_ties_only():
+    """Its steps are those of its rounds: a program of them keeps them."""
+    schedule = SHAPES["doubling allreduce"]()
+    rounds = tuple(1 for _ in range(schedule.steps))
+    backwards = np.arange(len(schedule), dtype=np.int32)[::-1]
+    with_order = replace(schedule, rounds=rounds, priority=backwards)
+    assert planned(with_order) is with_order
+    assert distinct_orders(with_order) == [Order.PRIORITY]
+
+
 def test_long_chunks_keep_a_connection_busy_for_longer() -> None:
     """Rank 1 gets 0 (5 grains) and 1 (1 grain) side by side; what is there first goes on first."""
     fan = topology("full:4")
