@@ -56,17 +56,13 @@ MARGIN_EFFORT = MarginEffort()
 T = TypeVar("T")
 
 
-def patterns_of(schedule: Schedule) -> int:
-    """Return the number of patterns in which a schedule is run."""
-    jobs = max(1, schedule.moves * schedule.segments)
-    return min(MARGIN_EFFORT.patterns, MARGIN_EFFORT.slices // jobs)
-
-
 def jittered_us(schedule: Schedule, message_bytes: int) -> Iterator[float]:
-    """Yield the µs in each pattern; else as :func:`.simulate`."""
+    """Yield the µs in each pattern; else as :func:`.simulate`. Large schedules get fewer patterns,
+    down to none."""
+    jobs = max(1, schedule.moves * schedule.segments)
     ready, links = prepare(schedule), len(schedule.topology.links)
     rng = np.random.default_rng(0)
-    for _ in range(patterns_of(schedule)):
+    for _ in range(min(MARGIN_EFFORT.patterns, MARGIN_EFFORT.slices // jobs)):
         levels = rng.integers(0, MARGIN_EFFORT.levels + 1, links)
         yield ready.longer_us(message_bytes, levels, JITTER_US / MARGIN_EFFORT.levels)
 

@@ -34,7 +34,6 @@ from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import simulate
-from weft.synth.time.slices import SLICE_EFFORT, SliceEffort
 
 RULES = (*FIRST, *OTHERS, as_listed, sums_first)
 
@@ -145,7 +144,7 @@ def test_long_chains_are_cut_into_many_slices_while_that_makes_few_jobs() -> Non
     machine = topology("mi250")
     (packing, *_) = pack(machine, make("allgather", machine.ranks), trees=1)
     quotient = PlanQuotient.of(PackingPlan.of(packing))
-    free = OrderEffort(slices=SliceEffort(message_us=Fraction(0)))
+    free = OrderEffort(slices=replace(OrderEffort().slices, message_us=Fraction(0)))
     best = quickest([quotient], 10**9, OrderLimits(effort=free))
     assert best.segments > 128
     schedule = best.schedule()
@@ -211,7 +210,7 @@ def test_waiting_at_ports_is_work() -> None:
 @pytest.mark.parametrize("kind", ["allgather", "allreduce"])
 def test_the_cost_of_messages_is_that_of_the_simulator(kind: str) -> None:
     quotient = PlanQuotient.of(PackingPlan.of(named("dgx1", kind)))
-    order, cost = FIRST[1](Urgency.of(quotient, 1 << 20, 4)), SLICE_EFFORT.message_us
+    order, cost = FIRST[1](Urgency.of(quotient, 1 << 20, 4)), OrderEffort().slices.message_us
     limits = float("inf"), float(cost)
     took, _ = quotient.run(1 << 20, 4, order.priority, order.stride, *limits)
     schedule = quotient.plan.schedule(order.priority, order.stride, 4)
