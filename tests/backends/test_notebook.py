@@ -1,7 +1,5 @@
 """Tuning and libraries in Python."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace

@@ -7,8 +7,6 @@ of both: how much longer a plan of NEW takes than that of OLD, at the worst and 
 how often. Exit code 1 where NEW takes longer than ``--within`` says.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

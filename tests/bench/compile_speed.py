@@ -5,8 +5,6 @@ result proved by the whole checker (races, deadlock, result), and written as XML
 memory is the process's peak. *Lower* is all before the passes, tries of more channels included.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -6,8 +6,6 @@ or to synthesize anew (``packing``). Everything is verified; the value is the si
 the bound of the broken machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable

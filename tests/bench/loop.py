@@ -6,8 +6,6 @@ is profiled anew unless one is given. Run it on a quiet machine:
     python tests/bench/loop.py [--ranks 8] [--time 60s] [--topology machine.json] [--repeat 30]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

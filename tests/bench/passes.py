@@ -6,8 +6,6 @@ time is that of the program simulation. The rules are a model of ``msccl/languag
 (``tests/support/msccl_rules.py``), on references of that many chunks; some of their programs hang.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import replace

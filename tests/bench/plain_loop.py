@@ -4,8 +4,6 @@ The CPU seconds of one command differ by a factor of two between hours on a shar
 this loop differ with them.
 """
 
-from __future__ import annotations
-
 import time
 
 TURNS = 10_000_000

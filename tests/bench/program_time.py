@@ -4,8 +4,6 @@ Both machines run the same turns, with all costs in ticks before; a first run lo
 one. *prepared* is what a further size of the same program costs beside its run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar

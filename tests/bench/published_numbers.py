@@ -11,8 +11,6 @@ count 16. That is certain for the outputs. In the paper the allgather has the sa
 outputs, and the alltoall takes longer than any of 15 GPUs has to.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 KB, MB, GB = 10**3, 10**6, 10**9

@@ -4,8 +4,6 @@ Opening is measured in a headless Chromium, from the navigation until the page's
 the first view; where there is none, the column is empty.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -5,8 +5,6 @@ seconds include building the model. z3 gets a limit; where it is reached the rat
 bound. Answers must agree.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -9,8 +9,6 @@ times ours those are. They are constants: measured in November 2026 beside weft 
 EPYC (CPython 3.11), SCCL as msccl 2.3.0 with z3 5.4.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -5,8 +5,6 @@ Seconds are of the processor, of the command and of all processes that it starts
 time, which is what the limit is for.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ in the seconds with the sketch only. *Sooner* is the first number of seconds ove
 *quicker* says by how much the answer with the sketch takes less time.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """The pages open without a network, their scripts run, and what a person does on them works."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cut-offs and deadlines, with wide margins; they and ranks that wait are what a clock decides."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

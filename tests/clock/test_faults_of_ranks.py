@@ -1,7 +1,5 @@
 """What goes wrong with ranks ends in time, with a message that names them, and leaves nobody."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

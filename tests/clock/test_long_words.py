@@ -1,7 +1,5 @@
 """Readers of pasted text take time in proportion to its length, whatever word it repeats."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -11,8 +11,6 @@ The ``python`` blocks of a page are one doctest; those of a page that is a noteb
 cells, in ``test_notebooks.py``.
 """
 
-from __future__ import annotations
-
 import doctest
 import re
 import shlex

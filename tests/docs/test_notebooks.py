@@ -1,7 +1,5 @@
 """The notebooks are those of their pages, and their cells run as Jupyter runs them."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import doctest

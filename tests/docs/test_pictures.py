@@ -1,7 +1,5 @@
 """The pictures of the docs are what the tool draws, every one is shown, and described in words."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The site builds strictly: each page in the navigation, each link and anchor leading somewhere."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a person sees of weft in Python: short texts of values, errors with hints, few names."""
 
-from __future__ import annotations
-
 import pytest
 
 import weft

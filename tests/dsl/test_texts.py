@@ -5,8 +5,6 @@ out; a line of equals signs ends it. A case is added as text alone: ``WEFT_WRITE
 what comes out of all cases into their files. The files of ``texts/beside`` lie beside a text.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

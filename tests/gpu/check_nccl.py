@@ -10,8 +10,6 @@ Exit code 0: all right; 1: something is wrong; 4: there is no GPU, or no CuPy. `
 all of it on the stand-in of ``tests/support``, which needs neither.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import itertools

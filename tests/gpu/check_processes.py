@@ -9,8 +9,6 @@ Results are compared with the definition; times of processes that share a GPU sa
 Exit code 0: all right; 1: something is wrong; 4: nothing was checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

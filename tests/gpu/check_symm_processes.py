@@ -7,8 +7,6 @@ that is replayed, and torch.compile. Times of processes that share a GPU say not
 Exit code 0: all right; 1: something is wrong; 4: nothing was checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -8,8 +8,6 @@ packets, sums and order at device scope; nothing of it is between GPUs.
 Exit code 0: all right; 1: something is wrong; 4: nothing was checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

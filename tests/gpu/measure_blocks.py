@@ -9,8 +9,6 @@
 Nothing of it is between GPUs. Exit code 0; 4: there is no GPU, or no CuPy.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -1,7 +1,5 @@
 """The programs that the checks of torch symmetric memory on a GPU run, as files."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Sequence

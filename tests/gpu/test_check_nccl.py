@@ -1,7 +1,5 @@
 """The check for GPUs: on one, where there is one, and all of it on the stand-in."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The checks of processes and kernels on a GPU, and that they say so where there is none."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -18,8 +18,6 @@ Every row is also set beside the least time of any program of its library, with 
 model at the most that was seen of it; rows below :data:`NEAR` of it are listed with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -195,11 +193,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     if not errors:
         return {"rows": 0, "median": None, "within_50": None}
     within = sum(x <= WITHIN for x in errors) / len(errors)
-    return {
-        "rows": len(errors),
-        "median": round(median(errors), 4),
-        "within_50": round(within, 4),
-    }
+    return {"rows": len(errors), "median": round(median(errors), 4), "within_50": round(within, 4)}
 
 
 def group_summary(rows: Sequence[Row]) -> dict[str, Any]:

@@ -5,8 +5,6 @@ The casts are walks of copies from switch to switch, which meet, bounce and part
 random machines: no engine's trees are behind them. ``cast_sweep.py MACHINES SEED``.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -6,8 +6,6 @@ than the optimum; no verified plan is below; on machines of up to ``SMALL`` rank
 of flows, written out without trees, agrees.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

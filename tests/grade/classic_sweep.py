@@ -6,8 +6,6 @@ formulas: with a latency near zero for all, with one of the size of a message fo
 are chained.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

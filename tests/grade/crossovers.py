@@ -6,8 +6,6 @@ Allreduce on eight GPUs by classic algorithms, timed by the calibrated model. Ex
 size differs from the published one by more than a factor of two.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import sys

@@ -6,8 +6,6 @@ seconds; for allreduce also what its halves take one after the other, which it m
 Where a search ends far from its bound, the reasons: what is busy longest, the proof of the bound.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys
@@ -31,14 +29,7 @@ from weft.synth.explain.critical import gap_words, what_binds
 from weft.synth.time.schedule_time import simulate
 
 MACHINES = (
-    "dgx1",
-    "ndv2:nodes=2",
-    "dgx2",
-    "dgx-a100:nodes=2",
-    "dgx-h100:nodes=2",
-    "mi250",
-    "torus:4x4",
-    "mesh:4x4",
+    "dgx1 ndv2:nodes=2 dgx2 dgx-a100:nodes=2 dgx-h100:nodes=2 mi250 torus:4x4 mesh:4x4".split()
 )
 KINDS = ("reduce_scatter", "allgather", "allreduce")
 SLOWER = tuple(map(Fraction, ("1/2", "2/3", "3/4", "9/10")))

@@ -7,8 +7,6 @@ again after it had ended. Then long searches are stopped, by Ctrl-C and by killi
 the time until their processes are gone is taken.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ peak memory are its own. With ``--large`` also 1 024 GPUs, which are proved and 
 allreduce on them every rank has at most 32 peers: a rank can wait for 128 thread blocks only.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ exploration of the same schedule finds. Printed: the plain form and the raced on
 CPU seconds of the race.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -6,8 +6,6 @@ programs and nouns are written here, each format of the registry among them. A r
 seed is a failure.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

@@ -9,8 +9,6 @@ what it gains is the runtime's share of the gap; the rest up to the schedule is 
 serves its chunks in one order.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -56,13 +54,7 @@ REPAIRED = "repair"
 
 def form(instances: int, segments: int, lanes: int = 0, order: Order = Order.BANDWIDTH) -> Variant:
     """One way to compile, by default with blocks in the order of links' bandwidths."""
-    return Variant(
-        instances,
-        pairing=Pairing.NONE,
-        segments=segments,
-        lanes=lanes,
-        order=order,
-    )
+    return Variant(instances, pairing=Pairing.NONE, segments=segments, lanes=lanes, order=order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ prints, for each algorithm, programs, wrong ones, and how far the simulated time
 formulas where those are claimed to 1 %, and elsewhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -7,8 +7,6 @@ are of the whole process, its start included, with Python's byte code on disk as
 installed: one question that is not counted makes it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -6,8 +6,6 @@ A row passes if the bound of all schedules, or where it is marked that of schedu
 byte to one place, and what trees attain are both equal to the known value.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -11,8 +11,6 @@ that an earlier case of the run had is not compiled again. Grade schedules are f
 ``--effort``, less than the grade itself has. The exit code is 1 if a result is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -5,8 +5,6 @@ that file, and a run that was cut off goes on where it ended. ``--part K/N`` tak
 from the K-th on, for several runs, with a file each.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

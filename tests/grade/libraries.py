@@ -12,8 +12,6 @@ there. NCCL's rings and trees as files are among the baselines: a plan that take
 the quickest form of any of them at one of the 200 sizes is wrong (exit 1).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform
@@ -44,14 +42,7 @@ from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.time.calibrated import DATASHEET
 from weft.synth.time.program_time import ProgramClock
 
-MACHINES = (
-    "dgx1",
-    "ndv2:nodes=2",
-    "dgx-a100:nodes=4",
-    "mi250:nodes=2",
-    "torus:8x8",
-    "dgx-h100:nodes=8",
-)
+MACHINES = "dgx1 ndv2:nodes=2 dgx-a100:nodes=4 mi250:nodes=2 torus:8x8 dgx-h100:nodes=8".split()
 COLLECTIVES = ("allreduce", "allgather", "alltoall", "reduce_scatter")
 SIZES = 200
 LOW, HIGH = 1 << 10, 1 << 30

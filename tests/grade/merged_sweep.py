@@ -6,8 +6,6 @@ launch order of each plan is changed at random as well: an order is refused exac
 follow it never finish.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -6,8 +6,6 @@ Each machine is a ring with chords of several widths, or a damaged machine of th
 Printed: µs over the bound at each effort; exit 1 if one is above that of a smaller effort.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

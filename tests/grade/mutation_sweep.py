@@ -4,8 +4,6 @@ Of each mutant: rejected, or executed without a wrong result in every order that
 what is called wrong for a reason that every execution shows must go wrong when it is executed.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys

@@ -9,8 +9,6 @@ themselves), without turns; *after*: in start order, as ``weft synth`` writes it
 rings, switches and full meshes only.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics
@@ -23,14 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import numpy as np
-from outside_simulators import (
-    ASTRA_SIM,
-    LOGGOPSIM,
-    astra_sim_us,
-    loggopsim_us,
-    made,
-    time_of,
-)
+from outside_simulators import ASTRA_SIM, LOGGOPSIM, astra_sim_us, loggopsim_us, made, time_of
 
 from weft.backends.formats.chakra.format import ChakraEt, Turns, network_of
 from weft.backends.formats.goal.format import GoalFile

@@ -5,8 +5,6 @@ where no cut is attained, prices of trees), alltoall its linear program, and all
 the exact program over trees, which knows nothing of the packing. Each schedule is verified.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

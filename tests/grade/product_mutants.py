@@ -6,8 +6,6 @@ two suites can be compared on one product: ``--tests REV`` takes the tests of an
 there. Each mutant meets the tests of its folder, then those that import its module.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import hashlib

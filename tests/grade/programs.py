@@ -4,8 +4,6 @@ Every case has a name, and is made only when its turn comes: see :mod:`kept`. Sc
 take longest to find: in a folder ``found`` they are kept for the next run, or the other sweep.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import sys

@@ -5,8 +5,6 @@ processes of which one has four threads and a busy loop beside it; the schedules
 by byte. Printed: value over bound and CPU seconds by effort.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys

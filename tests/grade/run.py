@@ -4,8 +4,6 @@ Every schedule is verified before it is timed; the bound is weft's own and must 
 case's. Seconds are CPU seconds of this process (solver threads included) for the whole case.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

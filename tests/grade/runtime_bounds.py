@@ -4,8 +4,6 @@
 under the same model as the bound. None may be quicker than its bound; some attain it.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections import Counter

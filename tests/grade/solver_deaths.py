@@ -10,8 +10,6 @@ machine slow. All searches are in one process and share its solvers. Exit 1 if a
 with an answer worse than what it found, or is left alone and ends without one.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

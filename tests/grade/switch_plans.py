@@ -8,8 +8,6 @@ by the checker or by execution. The exit code is 1 if a right one is found wrong
 right.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -7,8 +7,6 @@ the engine ``packing`` itself is asked with capabilities and without: never slow
 the bytes of a machine that never had one. ``switch_sweep.py COUNT FIRST`` starts at another draw.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

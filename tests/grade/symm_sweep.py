@@ -12,8 +12,6 @@ orders each (one with ``--in-turn``), and a sum inside ``torch.compile``. Grade 
 anew with ``--effort``. The exit code is 1 if a right one is found wrong, or a wrong one right.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

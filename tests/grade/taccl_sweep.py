@@ -7,8 +7,6 @@ are checked; the XML is executed on float32 and int32 in random interleavings. W
 not there, nothing is done.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -3,8 +3,6 @@ and J23, shifts J18, demands J19, resharding J20, shapes J21, traces J24. Argume
 to run: ``whole_job.py J07 J18``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -291,11 +289,7 @@ THREE = [*boxes(4, 8, 1000), *rails(4, 8, 100)]
 AT_ONCE = {
     "J01": AtOnce(A100, [*THREE, spread(32)], Fraction(9000), 9050),
     "J01, alltoall first": AtOnce(
-        A100,
-        [*THREE, replace(spread(32), priority=0)],
-        Fraction(9000),
-        9050,
-        first=("ep", 3050),
+        A100, [*THREE, replace(spread(32), priority=0)], Fraction(9000), 9050, first=("ep", 3050)
     ),
     "J02": AtOnce(
         A100,

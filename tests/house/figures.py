@@ -4,8 +4,6 @@
 `HOUSE.md`; every detection states its pattern in its docstring, `--verbose` lists what it counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

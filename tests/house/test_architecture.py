@@ -1,7 +1,5 @@
 """The picture of the folders is drawn from the imports of today, and they form no cycle."""
 
-from __future__ import annotations
-
 from architecture import PICTURE, edges, picture
 
 from sources import parse

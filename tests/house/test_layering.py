@@ -1,7 +1,5 @@
 """dsl <- synth <- backends, in one direction, and each file knows its place."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -13,14 +11,7 @@ from sources import CODE_FOLDERS, DATA_FOLDERS, Import, Source, code, imports, p
 ALLOWED = {"dsl": {"dsl"}, "synth": {"dsl", "synth"}, "backends": {"dsl", "synth", "backends"}}
 # Inside backends these make a program run; they must not need the search that found it,
 # nor the parts that show it.
-RUNNING = (
-    "check",
-    "compile.passes",
-    "compile.analyses",
-    "execute",
-    "formats",
-    "judge",
-)
+RUNNING = ("check", "compile.passes", "compile.analyses", "execute", "formats", "judge")
 TIMING = ("weft.synth.time", "weft.synth.fabric")  # a format may time what it holds
 SHOWING = {"cli", "report"}
 # Judges share no code with what they judge.

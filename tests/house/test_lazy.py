@@ -1,7 +1,5 @@
 """Starting is cheap: what is loaded is counted, since time depends on the machine."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What was tried once about packaging, and would break without a word."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """What a module promises in `__all__` exists, once, in order."""
 
-from __future__ import annotations
-
 import ast
 import re
 from importlib import import_module

@@ -1,7 +1,5 @@
 """A function fits a screen, a file has one idea, and the formatter writes both."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

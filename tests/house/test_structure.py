@@ -1,7 +1,5 @@
 """Folders and files know each other in one direction; names and ideas stand once."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

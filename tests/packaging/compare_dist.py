@@ -7,8 +7,6 @@ word; this says which. With `--untracked`, files that git does not know yet (and
 ignore) are expected too: right while one is writing, wrong for a release.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -5,8 +5,6 @@ for each import that does not follow from others (the transitive reduction). The
 `docs/pictures/architecture.svg`; a test holds it to the imports of today.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass

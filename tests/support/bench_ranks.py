@@ -1,7 +1,5 @@
 """Program of ranks that stay for several benches: to start them takes longer than most benches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ each command runs again and is given what its ranks found. How ``weft bench`` st
 own is tested by commands that are left alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

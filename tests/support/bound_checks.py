@@ -3,8 +3,6 @@
 Everything here is slow and plain on purpose: sets, Fractions, Bellman-Ford.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import combinations

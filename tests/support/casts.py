@@ -1,7 +1,5 @@
 """Machines whose switches compute, and schedules of casts for them, written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Classic algorithms as programs, and the machines on which their formulas are exact."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -16,6 +16,13 @@ class Ran:
     out: str
     err: str
 
+    def ended(self, code: int, *words: str) -> Ran:
+        """Itself, which ended with this exit code and said these words on stderr."""
+        assert self.code == code, self.err
+        assert [word for word in words if word not in self.err] == [], self.err
+        assert code != 2 or "Traceback" not in self.err
+        return self
+
     @property
     def json(self) -> dict[str, Any]:
         """The one object on stdout."""

@@ -1,7 +1,5 @@
 """Allreduce as schedules that both compilers get: ours, and the published rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import patterns

@@ -1,7 +1,5 @@
 """A Dask cluster of this machine, in processes of its own, whose workers can be killed."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

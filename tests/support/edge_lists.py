@@ -4,8 +4,6 @@ An edge is source, destination, GB/s and µs of one direction. Tests hold the ca
 of edge lists and the bounds to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product

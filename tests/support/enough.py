@@ -1,7 +1,5 @@
 """An observer that stops a search once its answer is good enough for a test."""
 
-from __future__ import annotations
-
 from weft.dsl.nouns.problem import Problem
 from weft.synth.base.engine import Point, Silent
 from weft.synth.time.schedule_time import simulate

@@ -3,8 +3,6 @@
 ``make sweep`` tries many (``pytest --hypothesis-profile thorough``).
 """
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 THOROUGH = 500

@@ -1,7 +1,5 @@
 """Shows a race: the two orders of a pair that the checker calls unordered, executed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hierarchical classics as programs, and the machines that they are made for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """Mutants of files: what a hostile or careless hand makes of a right one, by its structure."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -4,8 +4,6 @@ A process of its own, because the number of devices must be told before JAX star
 of an allgather, a reduce_scatter and an allreduce of four ranks, and an allreduce of two.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

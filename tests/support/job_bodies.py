@@ -1,7 +1,5 @@
 """What jobs do in the tests of pools: functions of JSON that a process can be asked for."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Pieces for jobs, and faults written into them, for the tests that run real ranks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec

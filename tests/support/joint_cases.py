@@ -1,7 +1,5 @@
 """Workloads and machines for tests of the joint bound, and its linear program written out."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 
@@ -60,17 +58,9 @@ def machines(draw: st.DrawFn, most: int = 16, least: int = 2) -> Topology:
 
 
 KINDS = (
-    "allreduce",
-    "allgather",
-    "reduce_scatter",
-    "alltoall",
-    "broadcast",
-    "scatter",
-    "gather",
-    "alltoallv",
-    "multicast",
-    "transfer",
-)
+    "allreduce allgather reduce_scatter alltoall broadcast scatter gather alltoallv "
+    "multicast transfer"
+).split()
 
 
 @st.composite

@@ -6,8 +6,6 @@ modules, environment. How processes start, end and die is tested in ``tests/back
 does without this.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Schedules of a million transfers, made as columns."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from weft.dsl.base.arrays import Ints

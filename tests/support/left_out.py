@@ -6,8 +6,6 @@ numbers so found from all other machines, the tables of the one left out are sim
 that no other machine tells is what the model takes where nothing was fitted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -222,9 +220,7 @@ def _plain(unknown: FittedUnknown, table: MeasuredTable) -> float:
 
 
 def _fit(
-    told: Sequence[FittedUnknown],
-    tables: Sequence[TableEffects],
-    plain: dict[FittedUnknown, float],
+    told: Sequence[FittedUnknown], tables: Sequence[TableEffects], plain: dict[FittedUnknown, float]
 ) -> dict[FittedUnknown, float]:
     """The logs of factors on numbers with least errors of the tables; outliers count less."""
     if not told:

@@ -1,7 +1,5 @@
 """Machines of published tables: of the catalogue, or hosts of GPUs on PCIe."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Programs that may have run where a published table was measured."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace

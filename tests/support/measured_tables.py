@@ -3,8 +3,6 @@
 Nothing is dropped: a row that cannot be read stays, with the reason.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -14,12 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
-from weft.dsl.base.units import (
-    BYTES_PER_US_PER_GBPS,
-    format_bytes,
-    parse_bytes,
-    parse_microseconds,
-)
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes, parse_bytes, parse_microseconds
 from weft.dsl.nouns.collective import Kind
 
 OTHER_NAMES = {"bcast": Kind.BROADCAST, "a2a": Kind.ALLTOALL}

@@ -1,7 +1,5 @@
 """An independent reading of an algorithm's moves: carried out on numbers, one after another."""
 
-from __future__ import annotations
-
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.program import Buffer
 from weft.dsl.nouns.slots import slice_of

@@ -246,10 +246,7 @@ def chain_allreduce(n: int, chunks: int, **changes: object) -> str:
                 second.step("rcs", here, here)
         gpus.append(Gpu(chunks, chunks, 0, [first, second]))
     return algo(
-        gpus,
-        "allreduce",
-        chunks,
-        **{"nchannels": 2, "inplace": 1, "outofplace": 0, **changes},
+        gpus, "allreduce", chunks, **{"nchannels": 2, "inplace": 1, "outofplace": 0, **changes}
     )
 
 

@@ -4,8 +4,6 @@ A mutant that the checker accepts must execute right in every order that is trie
 calls wrong must be seen to go wrong, wherever that can be seen at all.
 """
 
-from __future__ import annotations
-
 import random
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ A server is a list of CPUs, each with GPUs and NICs behind PCI bridges; cables b
 listed at both ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -181,8 +179,6 @@ SERVERS = {
         intel=True,
     ),
     "no cables": Server(
-        *("906", (((0, 1, 2, 3), (Card(100_000),)), ((4, 5, 6, 7), ())), {}),
-        pcie=GEN3,
-        intel=True,
+        *("906", (((0, 1, 2, 3), (Card(100_000),)), ((4, 5, 6, 7), ())), {}), pcie=GEN3, intel=True
     ),
 }

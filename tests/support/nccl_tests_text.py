@@ -1,7 +1,5 @@
 """Texts in the form of nccl-tests, written from times that a test chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -1,7 +1,5 @@
 """Random XML files: blocks with matching messages in random orders, and random dependences."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@
 examples are doctests, and in a notebook a cell ends where a page shows output.
 """
 
-from __future__ import annotations
-
 import doctest
 import json
 import re

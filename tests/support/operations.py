@@ -1,7 +1,5 @@
 """Orders of the operations of a program, for tests of what the checker says about them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from weft.backends.check.graph import Edge, Graph

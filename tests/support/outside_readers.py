@@ -5,8 +5,6 @@ in ATLAHS) reads it, state after state; a trace as ``et_def.proto`` (mlcommons/c
 feeder of ASTRA-sim read it. Whatever those refuse, or would take for something else, is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

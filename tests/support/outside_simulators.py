@@ -4,8 +4,6 @@
 that of LogGOPSim (``txt2bin`` stands beside it).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Hand-made packings: trees by the quickest routes, cut at random, with the machine's group."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -17,11 +15,7 @@ from weft.dsl.symmetry import symmetry
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
 from weft.synth.engines.packing.order.plan import PackingPlan
-from weft.synth.engines.packing.order.plan_quick import (
-    Group,
-    identity,
-    quick_packing,
-)
+from weft.synth.engines.packing.order.plan_quick import Group, identity, quick_packing
 from weft.synth.engines.packing.trees.machine import TREE_EFFORT
 from weft.synth.engines.packing.trees.model import Packing, trees_per_root
 from weft.synth.engines.packing.trees.trees import pack

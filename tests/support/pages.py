@@ -1,7 +1,5 @@
 """What pages are made of in tests: schedules of classic algorithms, a frontier, a library."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

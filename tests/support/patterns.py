@@ -1,7 +1,5 @@
 """Schedules from the textbook, as lists of transfers, for feeding the compiler."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 

@@ -4,8 +4,6 @@ Each is what ``weft show --format svg`` draws. ``test_pictures.py`` holds those 
 to what the tool draws today.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import tempfile

@@ -1,7 +1,5 @@
 """Programs to make execution plans of, and ways to spoil a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache

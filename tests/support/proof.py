@@ -1,7 +1,5 @@
 """A program is right: proved by the checker, executed by the interpreter."""
 
-from __future__ import annotations
-
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.execute.execute import run_program

@@ -4,8 +4,6 @@ Schedules are shortest-path trees (:mod:`strategies`); machines are the catalogu
 ones of all media, with and without numbers of their own.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ What the moves leave in the outputs is the postcondition; the contributions are 
 definition, and nothing is shared with the compiler.
 """
 
-from __future__ import annotations
-
 import random
 
 from weft.dsl.nouns.algorithm import Algorithm, Moves

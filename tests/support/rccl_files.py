@@ -7,8 +7,6 @@ and receives its own into scratch. Then every one of these n blocks sums one chu
 when all are done the sums go to the peers.
 """
 
-from __future__ import annotations
-
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
 

@@ -3,8 +3,6 @@
 ``WEFT_TEXTS`` names the folder; a reader that has a test has a seed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Right XML files of several shapes, from which mistakes and mutations are made."""
 
-from __future__ import annotations
-
 from msccl_files import Gpu, Tb, algo, exchange, pairs_allreduce, ring_allgather, ring_allreduce
 
 

@@ -6,8 +6,6 @@ ROCm/rccl#1137 (RCCL reads a folder of its own), NVIDIA/dgx-spark-playbooks#103 
 and later), and ROCm/rccl#930 (columns before 2.13). Hosts, numbers and times are ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 HEAD = (

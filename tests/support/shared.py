@@ -4,8 +4,6 @@
 FOLDER. Without it the tests with the mark ``shared`` are deselected (tests/conftest.py).
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

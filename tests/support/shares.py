@@ -1,7 +1,5 @@
 """Schedules with chunks of unequal sizes, made from those of equal ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random

@@ -4,8 +4,6 @@ Time goes from event to event; at each one every leg that waits is looked at, in
 schedules of casts alone, in which all arrivals at a rank count.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from fractions import Fraction
 

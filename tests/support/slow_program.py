@@ -4,8 +4,6 @@ Everything is looked at again at every instant. It shares nothing with the one i
 nouns and the numbers of the runtime.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The sources as files and syntax trees, for the tests that guard the house."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

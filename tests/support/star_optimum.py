@@ -7,8 +7,6 @@ optimum: of every way to go about it, not only of trees to a root and from it. N
 used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product

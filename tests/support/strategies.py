@@ -4,8 +4,6 @@ The schedules come from shortest-path trees built here, in plain Python, so that
 independent of all engines (and of the code that verifies them).
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Random machines whose switches compute, and what must hold on each of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, combinations, product

@@ -1,7 +1,5 @@
 """Spoiled copies of a plan on switches, each wrong in one place."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Plans by hand that sum and copy in a switch."""
 
-from __future__ import annotations
-
 from weft.backends.formats.mscclpp.plan.model import (
     Channel,
     ExecutionPlan,

@@ -1,7 +1,5 @@
 """Files for torch symmetric memory, and kernels and programs that are wrong in one place."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the first with the drop-in for vLLM; ``gather``, an allgather; ``constants``, sp
 elements, type, PTX], each to be called and compared with the definition.
 """
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

@@ -4,8 +4,6 @@ A topology file describes one host by what one chunk costs, in a time unit of it
 how many hosts there are, who talks to whom between them, and what is symmetric.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 UNITS = {"1KB": (1 / 1024, 0.01), "32KB": (1 / 32, 0.1), "1MB": (1.0, 1.0)}
@@ -67,10 +65,7 @@ PAIRS = {
 }
 """Odd GPUs send for their pair, their own data first; even GPUs receive."""
 
-OWN = {
-    "internode_conn": "direct-map",
-    "gpus_to_sender_rev_map": {str(g): [g] for g in range(16)},
-}
+OWN = {"internode_conn": "direct-map", "gpus_to_sender_rev_map": {str(g): [g] for g in range(16)}}
 """Every GPU sends its own data to the GPU of its number."""
 
 SKETCHES = {

@@ -1,7 +1,5 @@
 """Programs written by hand, instruction by instruction, for tests that know what they take."""
 
-from __future__ import annotations
-
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 

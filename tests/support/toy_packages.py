@@ -1,7 +1,5 @@
 """Packages of others for tests: modules and entry points on the path, as pip leaves them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from importlib import invalidate_caches

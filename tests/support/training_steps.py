@@ -1,7 +1,5 @@
 """Training steps as workloads of loads and computations, with their known times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

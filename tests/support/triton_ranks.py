@@ -17,8 +17,6 @@ anything of Triton's compiler, of threads within a block, or of memory that is n
 consistent; for that there is the model of weak memory.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import re

@@ -6,8 +6,6 @@ as anybody else can go on. A thread that waits for a condition gets no turn befo
 nobody can go on, that is a deadlock.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Sequence

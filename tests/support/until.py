@@ -1,7 +1,5 @@
 """Waiting for other processes without looking at a clock."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Random programs of copies and waits inside ranks, and their order by brute force."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from weft.dsl.nouns.collective import make

@@ -1,7 +1,5 @@
 """Edits of MSCCL XML by place: the attributes of a rank, a thread block, a step."""
 
-from __future__ import annotations
-
 import copy
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable

@@ -6,8 +6,6 @@ operation, in a random order, and proves with happens-before sets that no two un
 instructions touch the same chunk.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import xml.etree.ElementTree as ElementTree

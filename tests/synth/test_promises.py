@@ -1,7 +1,5 @@
 """Every sketch that comes with weft keeps what the comment at its head promises."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Classic algorithms are what some sketches describe: the verifier says so, and of others not."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.catalogue import topology

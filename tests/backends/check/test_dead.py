@@ -1,7 +1,5 @@
 """Moves that nobody needs are dropped, and no others."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Mutants of the checker: without one kind of its edges, a known verdict turns round."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import patterns

@@ -1,7 +1,5 @@
 """Order inside a rank, against a search through the graph."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

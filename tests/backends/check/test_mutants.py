@@ -3,8 +3,6 @@
 ``make mutants`` does this for ten thousand mutants and a thousand orders each.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

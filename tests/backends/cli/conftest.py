@@ -1,8 +1,7 @@
 """Running command lines in this process."""
 
-from __future__ import annotations
-
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -43,3 +42,33 @@ def triangle(tmp_path: Path) -> Path:
     file = tmp_path / "triangle.json"
     file.write_text(dumps(schedule))
     return file
+
+
+@pytest.fixture
+def exchange(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
+    """The XML of an allgather in which three GPUs send to each other at once."""
+    file = tmp_path / "exchange.xml"
+    weft("compile", triangle, "--form", "fixed", "-o", file, "--size", "1KiB:64MiB").ended(0)
+    return file
+
+
+@pytest.fixture
+def packets(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
+    """The XML of the triangle under LL."""
+    file = tmp_path / "packets.xml"
+    assert weft("compile", triangle, "--size", "1KiB", "--protocol", "LL", "-o", file).code == 0
+    return file
+
+
+@pytest.fixture
+def experts(tmp_path: Path) -> Path:
+    """A workload of two axes, 8 experts × 4 copies."""
+    axes = {"ep": 8, "dp": 4}
+    path = tmp_path / "experts.json"
+    rows = [
+        {"name": "tokens", "kind": "alltoall", "group": "ep", "bytes": 100000000},
+        {"name": "sum", "kind": "allreduce", "group": "dp", "bytes": 100000000},
+    ]
+    data = {"weft": "workload", "schema": 1, "name": "experts", "axes": axes, "operations": rows}
+    path.write_text(json.dumps(data))
+    return path

@@ -1,7 +1,5 @@
 """``weft topo calibrate``: numbers that texts tell are found again, and those they hide are not."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -108,10 +106,9 @@ def test_times_that_no_numbers_explain_are_named(calibrate, factor, many):
 def test_a_fit_tells_how_far_it_is_and_what_ran(weft, tmp_path):
     file = tmp_path / "0.txt"
     file.write_text(text("allreduce", machine="line:2", sizes=SIZES[::3]))
-    ran = weft("topo", "calibrate", "line:2", file, "-v")
-    assert ran.code == 0, ran.err
-    assert "what times depend on: number 1 of " in ran.err
-    assert "fit to 4 times: 1 of " in ran.err
+    ran = weft("topo", "calibrate", "line:2", file, "-v").ended(
+        0, "what times depend on: number 1 of ", "fit to 4 times: 1 of "
+    )
     assert "kept: no measured time depends on it" in ran.out
     assert re.search(r"fitted µs +error +what ran\n", ran.out)
 
@@ -252,8 +249,5 @@ def test_a_number_without_a_class_and_a_negative_one_are_told_with_their_file(
     data = topology("dgx1").to_json()
     file.write_text(json.dumps({**data, "timing": {"family": "v100", "numbers": numbers}}))
     for verb in (("topo", "show", file), ("synth", "-t", file, *ASKED, "-o", out)):
-        ran = weft(*verb)
-        assert ran.code == 2
-        assert message in ran.err
-        assert f"{file}: {where}" in re.sub(r"\s+", " ", ran.err)
+        assert f"{file}: {where}" in re.sub(r"\s+", " ", weft(*verb).ended(2, message).err)
     assert not out.exists()

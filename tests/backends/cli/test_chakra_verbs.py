@@ -1,7 +1,5 @@
 """Chakra execution traces on the command line: several files with one prefix."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,14 +7,7 @@ import patterns
 import pytest
 from command import Weft
 
-from weft.dsl.importers.chakra_et import (
-    RECV,
-    SEND,
-    ExecutionTrace,
-    TraceNode,
-    decoded,
-    encoded,
-)
+from weft.dsl.importers.chakra_et import RECV, SEND, ExecutionTrace, TraceNode, decoded, encoded
 from weft.dsl.nouns.schedule import write
 
 
@@ -27,8 +18,7 @@ def ring(tmp_path: Path) -> Path:
 
 
 def made(weft: Weft, ring: Path, *more: object) -> Path:
-    done = weft("compile", ring, "--to", "chakra-et", "-o", ring.parent / "et", *more)
-    assert done.code == 0, done.err
+    weft("compile", ring, "--to", "chakra-et", "-o", ring.parent / "et", *more).ended(0)
     return ring.parent / "et.2.et"
 
 
@@ -45,8 +35,7 @@ def test_files_are_made_checked_shown_run_and_timed(weft: Weft, ring: Path) -> N
     assert system["preferred-dataset-splits"] == 1
     checked = weft("check", file, "--json")
     assert (checked.code, checked.json["kind"]) == (0, "chakra-et")
-    shown = weft("show", file)
-    assert "send 262144 B, to 1, tag" in shown.out
+    assert "send 262144 B, to 1, tag" in weft("show", file).out
     assert weft("run", file, "--json").code == 0
     timed = weft("simulate", file, "-t", "ring:4", "--json")
     assert timed.json["rule"] == "ASTRA-sim's rule"
@@ -86,17 +75,13 @@ def test_several_sizes_are_named_by_node(weft: Weft, ring: Path) -> None:
 def test_a_set_without_one_of_its_files_is_refused(weft: Weft, ring: Path) -> None:
     file = made(weft, ring, "--size", "1MiB")
     (ring.parent / "et.1.et").unlink()
-    refused = weft("check", file)
-    assert refused.code == 2
-    assert "the file of rank 1 is missing" in refused.err
+    weft("check", file).ended(2, "the file of rank 1 is missing")
 
 
 def test_files_of_a_larger_set_are_told_apart(weft: Weft, ring: Path) -> None:
     file = made(weft, ring, "--size", "1MiB")
     (ring.parent / "et.4.et").write_bytes(file.read_bytes())
-    refused = weft("check", file)
-    assert refused.code == 2
-    assert "files of 5 ranks, and the collective has 4" in refused.err
+    weft("check", file).ended(2, "files of 5 ranks, and the collective has 4")
 
 
 def test_a_changed_file_is_found_wrong(weft: Weft, ring: Path) -> None:
@@ -108,9 +93,7 @@ def test_a_changed_file_is_found_wrong(weft: Weft, ring: Path) -> None:
     other = TraceNode(node.id, node.type, node.name, (), node.data_deps, 0, attributes)
     nodes = tuple(other if one is node else one for one in old.nodes)
     file.write_bytes(encoded(ExecutionTrace(old.metadata, nodes)))
-    found = weft("check", file)
-    assert found.code == 1
-    assert "one end is missing" in found.out
+    assert "one end is missing" in weft("check", file).ended(1).out
 
 
 def test_a_file_of_others_is_checked_but_for_its_result(weft: Weft, tmp_path: Path) -> None:
@@ -118,15 +101,13 @@ def test_a_file_of_others_is_checked_but_for_its_result(weft: Weft, tmp_path: Pa
         attributes = {end: 1 - rank, "comm_tag": 0, "comm_size": 64}
         trace = ExecutionTrace({}, (TraceNode(0, kind, attributes=attributes),))
         (tmp_path / f"x.{rank}.et").write_bytes(encoded(trace))
-    checked = weft("check", tmp_path / "x.0.et")
-    assert checked.code == 0
-    assert "not judged" in checked.out
+    assert "not judged" in weft("check", tmp_path / "x.0.et").ended(0).out
     timed = weft("simulate", tmp_path / "x.0.et", "-t", "ring:2", "--json")
     assert timed.json["collective"] is None
     assert [(one["bytes"], one["us"]) for one in timed.json["sizes"]] == [(None, 0.702)]
-    refused = weft("simulate", tmp_path / "x.0.et", "-t", "ring:2", "--size", "1KiB")
-    assert refused.code == 2
-    assert "it has one time" in refused.err
+    weft("simulate", tmp_path / "x.0.et", "-t", "ring:2", "--size", "1KiB").ended(
+        2, "it has one time"
+    )
 
 
 def test_tags_that_are_used_again_meet_in_the_order_of_issue(weft: Weft, tmp_path: Path) -> None:
@@ -151,17 +132,16 @@ def test_tags_that_are_used_again_meet_in_the_order_of_issue(weft: Weft, tmp_pat
 
 def test_what_makes_no_sense_is_refused(weft: Weft, ring: Path) -> None:
     def told(*flags: object) -> str:
-        done = weft("compile", ring, "--to", "chakra-et", "-o", ring.parent / "no", *flags)
-        assert done.code == 2
+        done = weft("compile", ring, "--to", "chakra-et", "-o", ring.parent / "no", *flags).ended(2)
         assert not list(ring.parent.glob("no*"))
         return done.err
 
     assert "--size 1MiB" in told()
     assert "--protocol says nothing about" in told("--size", "1MiB", "--protocol", "LL")
     made(weft, ring, "--size", "1MiB")
-    again = weft("compile", ring, "--to", "chakra-et", "--size", "1MiB", "-o", ring.parent / "et")
-    assert again.code == 2
-    assert "the file exists" in again.err
+    weft("compile", ring, "--to", "chakra-et", "--size", "1MiB", "-o", ring.parent / "et").ended(
+        2, "the file exists"
+    )
     tuned = weft("tune", "-t", "ring:3", "-c", "allgather", "--to", "chakra-et", "-o", "lib")
     assert "expected a format of programs for a range of sizes, got chakra-et" in tuned.err
     assert "--to chakra-et --size SIZE" in tuned.err

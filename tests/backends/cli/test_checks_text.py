@@ -1,7 +1,5 @@
 """Checks as text: what is alike is folded, the verdict fits one line."""
 
-from __future__ import annotations
-
 import json
 
 from weft.backends.check.checks import Check, checks_text, verdict_text

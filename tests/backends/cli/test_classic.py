@@ -1,7 +1,5 @@
 """Classic algorithms on the command line: listed, compiled by name, solved for, simulated."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -36,17 +34,9 @@ def test_compile_takes_a_name(
     weft: Weft, tmp_path: Path, name: str, collective: str, ranks: int, placement: tuple[str, ...]
 ) -> None:
     file = tmp_path / "out.xml"
-    ran = weft("compile", name, *placement, "--target", "rccl", "-o", file, "--json")
-    assert ran.code == 0, ran.err
+    ran = weft("compile", name, *placement, "--target", "rccl", "-o", file, "--json").ended(0)
     assert (ran.json["collective"], ran.json["ranks"]) == (collective, ranks)
     assert weft("check", file).code == 0
-
-
-def test_a_wrong_name_is_told(weft: Weft) -> None:
-    ran = weft("compile", "classic:rign{ranks=4}")
-    assert ran.code == 2
-    assert "unknown classic algorithm 'rign'" in ran.err
-    assert "'ring'" in ran.err
 
 
 def test_synth_with_the_engine(weft: Weft, tmp_path: Path) -> None:
@@ -60,8 +50,7 @@ def test_synth_with_the_engine(weft: Weft, tmp_path: Path) -> None:
         "-o",
         file,
         "--json",
-    )
-    assert ran.code == 0, ran.err
+    ).ended(0)
     (point,) = ran.json["points"]
     assert (point["steps"], point["rounds_per_chunk"]) == (14, "7/4")
     assert ran.json["status"] == "feasible"
@@ -74,8 +63,7 @@ def test_simulate_and_show_take_a_name(weft: Weft) -> None:
         "simulate",
         "classic:ring{collective=allreduce,on=dgx1}",
         *"-t dgx1 --size 1MiB --json".split(),
-    )
-    assert ran.code == 0, ran.err
+    ).ended(0)
     assert ran.json["sizes"][0]["us"] > 0
     assert "ring_allgather" in weft("show", "classic:ring{collective=allgather,ranks=3}").out
 
@@ -86,5 +74,4 @@ def test_what_is_shown_is_written_where_it_is_asked_for(weft: Weft, tmp_path: Pa
     assert weft("show", named, "-o", file).code == 0
     assert file.read_text() == printed
     assert weft("show", named, "-o", file).code == 2
-    drawing = weft("show", named, "-o", tmp_path / "page.html")
-    assert (drawing.code, "--format html" in drawing.err) == (2, True)
+    weft("show", named, "-o", tmp_path / "page.html").ended(2, "--format html")

@@ -1,7 +1,5 @@
 """Defaults of options: weft.toml and [tool.weft]; what is typed counts more, mistakes are named."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -20,9 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shown(weft: Weft, *words: str) -> str:
     """The name of the machine of a bound."""
-    ran = weft("bound", *words, "--json")
-    assert ran.code == 0, ran.err
-    return str(json.loads(ran.out)["topology"])
+    return str(json.loads(weft("bound", *words, "--json").ended(0).out)["topology"])
 
 
 def test_the_nearest_file_counts_and_typed_options_count_more(weft: Weft, folder: Path) -> None:
@@ -61,9 +57,7 @@ def test_a_file_states_its_own_problem(weft: Weft, folder: Path) -> None:
     assert shown(weft) == "full:4"
     assert shown(weft, "ring.json") == shown(weft, "--size", "1MiB", "ring.json") == "ring:4"
     for verb in ("simulate", "check", "run", "explain"):
-        ran = weft(verb, "ring.json")
-        assert ran.code == 0, ran.err
-        assert "Defaults" not in ran.err
+        assert "Defaults" not in weft(verb, "ring.json").ended(0).err
     (folder / "weft.toml").write_text('[simulate]\ntopology = "full:4"\nsize = "1MiB"\n')
     assert "Defaults topology=full:4, size=1MiB" in weft("simulate", "ring.json").err
 
@@ -86,9 +80,7 @@ def test_a_project_of_another_shape(weft: Weft, folder: Path) -> None:
     assert shown(weft, "-t", "ring:5", "-c", "broadcast") == "ring:5"
     for text in ("[tool.weft", "tool.weft = 5"):
         project.write_text(text)
-        ran = weft("bound", "-t", "ring:5", "-c", "broadcast")
-        assert ran.code == 2
-        assert str(project) in ran.err
+        weft("bound", "-t", "ring:5", "-c", "broadcast").ended(2, str(project))
 
 
 @pytest.mark.parametrize(
@@ -140,10 +132,9 @@ def test_a_file_names_neither_code_nor_outputs(
 ) -> None:
     (folder / "inner" / "evil.py").write_text("open('executed', 'w')")
     (folder / "weft.toml").write_text(text)
-    ran = weft(verb, *([] if verb == "bound" else ["-t", "ring:4"]))
-    assert ran.code == 2
-    assert told in ran.err
-    assert str(folder / "weft.toml") in ran.err
+    weft(verb, *([] if verb == "bound" else ["-t", "ring:4"])).ended(
+        2, told, str(folder / "weft.toml")
+    )
     assert [file.name for file in (folder / "inner").iterdir()] == ["evil.py"]
 
 
@@ -156,8 +147,7 @@ def test_files_above_the_repository_or_the_home_folder_are_not_sought(
         (folder / "inner" / ".git").write_text("gitdir: elsewhere\n")
     elif end == "home":
         monkeypatch.setenv("HOME", str(folder / "inner"))
-    ran = weft("bound", "-c", "allgather")
-    assert ran.code == (0 if end == "none" else 2), ran.err
+    weft("bound", "-c", "allgather").ended(0 if end == "none" else 2)
 
 
 @pytest.mark.parametrize("strange", ["weft.toml", "."])
@@ -172,9 +162,7 @@ def test_a_file_of_another_user_is_not_read(
         return SimpleNamespace(st_uid=os.geteuid() + (path == folder / strange))
 
     monkeypatch.setattr(Path, "stat", of_another)
-    ran = weft("bound", "-c", "allgather")
-    assert ran.code == 2
-    assert f"warning: {folder / 'weft.toml'} is not read" in ran.err
+    weft("bound", "-c", "allgather").ended(2, f"warning: {folder / 'weft.toml'} is not read")
     assert "is not read" in weft("doctor").out
     monkeypatch.setenv("WEFT_CONFIG", str(folder / "weft.toml"))
     assert shown(weft, "-c", "allgather") == "ring:4"
@@ -185,9 +173,7 @@ def test_numbers_and_nesting_beyond_limits_are_refused(
     weft: Weft, folder: Path, number: str
 ) -> None:
     (folder / "weft.toml").write_text(f"seed = {number}\n")
-    ran = weft("synth", "-t", "ring:4")
-    assert ran.code == 2, ran.err
-    assert str(folder / "weft.toml") in ran.err
+    weft("synth", "-t", "ring:4").ended(2, str(folder / "weft.toml"))
 
 
 def test_a_working_folder_that_was_removed_has_no_defaults(weft: Weft, folder: Path) -> None:

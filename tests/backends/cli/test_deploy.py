@@ -1,7 +1,5 @@
 """``weft deploy``: settings with absolute paths, launchers, the runtime by the machine's GPUs."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -90,17 +88,6 @@ def test_the_nics_of_the_plans_are_named_for_the_runtime(tmp_path: Path) -> None
         assert not any("NCCL_IB_HCA" in text for text in (*found.notes, *dict(found.variables)))
 
 
-def test_tuning_warns_of_a_runtime_that_is_not_known_to_run(weft) -> None:
-    small = "-c allgather --sizes 64KiB -e classic --protocols Simple --effort 0.1 --jobs 1"
-    told = weft("tune", "-t", "line:2,family=gb200", *small.split()).err
-    assert "Chosen   --to mscclpp-json: microsoft/mscclpp 0.9" in told
-    assert "warning" not in told
-    told = weft("tune", "-t", "line:2,family=gb200", *small.split(), "--target", "executor").err
-    warned = "warning: executor is not known to run on gb200: on NCCL 2.23.4, which lacks kernels"
-    assert f"{warned} for Blackwell; instead: --to mscclpp-json" in told
-    assert "Chosen" not in told
-
-
 @pytest.fixture
 def folder(tmp_path: Path):
     def made(one: Library) -> Path:
@@ -159,9 +146,7 @@ def test_every_family_has_a_runtime_that_exists_and_every_runtime_only_known_fam
 
 
 def test_on_h100_the_old_fork_is_not_taken_and_it_is_said_why(weft, folder) -> None:
-    out = weft("deploy", folder(library("dgx-h100")), "--json")
-    assert out.code == 0, out.err
-    told = json.loads(out.out)
+    told = json.loads(weft("deploy", folder(library("dgx-h100")), "--json").ended(0).out)
     assert told["runtime"] == "executor"
     rows = {row["name"]: row for row in told["runtimes"]}
     assert rows["msccl"]["built"] is False
@@ -268,8 +253,7 @@ def test_plans_of_mscclpp_are_registered_by_a_file(weft, folder, tmp_path: Path)
         "deploy",
         folder(library("dgx-h100", format="mscclpp-json", files=2)),
         *("--at", "/shared/weft", "-o", tmp_path / "out"),
-    )
-    assert out.code == 0, out.err
+    ).ended(0)
     text = (tmp_path / "out" / "mscclpp_plans.py").read_text()
     compile(text, "mscclpp_plans.py", "exec")
     assert "RANKS, RANKS_PER_NODE = 8, 8" in text
@@ -285,13 +269,12 @@ def test_torchrun_is_not_proposed_for_an_nccl_that_torch_does_not_load(
     weft, folder, tmp_path: Path
 ) -> None:
     old = folder(library("dgx-a100", target="msccl"))
-    out = weft("deploy", old, "--at", "/shared/weft", "-o", tmp_path / "out", "--json")
-    assert out.code == 0, out.err
+    out = weft("deploy", old, "--at", "/shared/weft", "-o", tmp_path / "out", "--json").ended(0)
     assert set(out.json["launch"]) == {"mpirun", "slurm", "kubernetes"}
     assert not (tmp_path / "out" / "run-torchrun.sh").exists()
-    out = weft("deploy", old, "--for", "torchrun")
-    assert out.code == 2
-    assert "no wheel of torch since 2.0 loads it: they need NCCL 2.14" in out.err
+    weft("deploy", old, "--for", "torchrun").ended(
+        2, "no wheel of torch since 2.0 loads it: they need NCCL 2.14"
+    )
     new = guide(library("dgx-a100", target="executor"), PLACE)
     assert any("from 2.8 on they need functions of NCCL 2.27" in note for note in new.notes)
 
@@ -374,15 +357,7 @@ def test_files_are_written_once_and_replaced_with_f(weft, folder, tmp_path: Path
     ],
 )
 def test_what_cannot_be_deployed(weft, folder, arguments, told) -> None:
-    out = weft("deploy", folder(library()), *arguments)
-    assert out.code == 2
-    assert told in out.err
-
-
-def test_a_folder_that_is_no_library(weft, tmp_path: Path) -> None:
-    out = weft("deploy", tmp_path)
-    assert out.code == 2
-    assert "weft tune" in out.err
+    weft("deploy", folder(library()), *arguments).ended(2, told)
 
 
 def test_a_library_of_programs_alone_has_no_settings() -> None:

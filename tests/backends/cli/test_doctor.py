@@ -1,7 +1,5 @@
 """``weft doctor`` runs whatever is missing: it is there to say so."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``--down``, ``--down-nic``, ``--down-rank``: the machine that is left, wherever -t names one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

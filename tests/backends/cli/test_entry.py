@@ -1,7 +1,5 @@
 """The frame: exit codes, streams, errors, help."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -45,8 +43,7 @@ def test_the_contract_of_exit_codes() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(weft: Weft, verb: str) -> None:
-    ran = weft(verb, "--help")
-    assert ran.code == 0
+    ran = weft(verb, "--help").ended(0)
     assert ran.out.startswith(f"usage: weft {verb}")
     assert ran.err == ""
 
@@ -119,16 +116,14 @@ def test_help_and_version_load_nothing_heavy() -> None:
 def test_wrong_usage_is_2_with_a_hint(
     weft: Weft, arguments: tuple[str, ...], message: str, hint: str
 ) -> None:
-    ran = weft(*arguments)
-    assert ran.code == 2
+    ran = weft(*arguments).ended(2)
     assert ran.out == ""
     assert message in ran.err.splitlines()[0]
     assert hint in ran.err.partition("\n\nhint: ")[2]
 
 
 def test_json_errors_are_one_object_on_stdout(weft: Weft) -> None:
-    ran = weft("topo", "show", "rong:3", "--json")
-    assert ran.code == 2
+    ran = weft("topo", "show", "rong:3", "--json").ended(2)
     assert ran.json["schema"] == 1
     assert ran.json["status"] == "error"
     assert set(ran.json["error"]) == {"message", "where", "hint"}
@@ -172,9 +167,7 @@ def test_every_ending_has_its_code_and_status(
 
 def test_a_bug_is_70_with_a_saved_report(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, ZeroDivisionError("by zero"))
-    ran = weft("doctor")
-    assert ran.code == 70
-    assert "a bug in weft: ZeroDivisionError: by zero" in ran.err
+    ran = weft("doctor").ended(70, "a bug in weft: ZeroDivisionError: by zero")
     assert "Traceback" not in ran.err
     found = re.search(r"report it with (\S+)", ran.err)
     assert found
@@ -195,17 +188,13 @@ def test_an_import_that_is_interrupted_is_no_bug(
         raise ImportError("Importing the numpy C-extensions failed")
 
     monkeypatch.setattr(entry, "verb_of", lambda _: SimpleNamespace(run=run))
-    ran = weft("doctor")
-    assert ran.code == 130
-    assert "bug" not in ran.err
+    assert "bug" not in weft("doctor").ended(130).err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_only_v_shows_the_traceback(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, ZeroDivisionError("by zero"))
-    ran = weft("doctor", "-v")
-    assert ran.code == 70
-    assert "Traceback" in ran.err
+    ran = weft("doctor", "-v").ended(70, "Traceback")
     Path(re.search(r"report it with (\S+)", ran.err)[1]).unlink()  # type: ignore[index]
 
 
@@ -227,8 +216,9 @@ def test_a_full_disk_behind_stdout_is_told() -> None:
 
 
 def test_results_and_words_do_not_mix(weft: Weft, tmp_path: Path) -> None:
-    ran = weft("topo", "import", "-", "-o", tmp_path / "t.json", "--json", stdin=json.dumps(EDGES))
-    assert ran.code == 0
+    ran = weft(
+        "topo", "import", "-", "-o", tmp_path / "t.json", "--json", stdin=json.dumps(EDGES)
+    ).ended(0)
     assert ran.json["ranks"] == 2
     assert "Wrote" in ran.err
     quiet = weft("topo", "import", "-", "-o", tmp_path / "u.json", "-q", stdin=json.dumps(EDGES))

@@ -1,7 +1,5 @@
 """``weft failures``: the ranking, as a table and as JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """GOAL files on the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import patterns
@@ -19,8 +17,7 @@ def ring(tmp_path: Path) -> Path:
 
 def test_a_file_is_made_checked_shown_run_and_timed(weft: Weft, ring: Path) -> None:
     file = ring.with_suffix(".goal")
-    made = weft("compile", ring, "--to", "goal", "--size", "1MiB", "-o", file, "--json")
-    assert made.code == 0, made.err
+    made = weft("compile", ring, "--to", "goal", "--size", "1MiB", "-o", file, "--json").ended(0)
     (one,) = made.json["times"]
     assert one["us"] == pytest.approx(one["schedule_us"], rel=1e-3)
     assert weft("check", file, "--json").json["kind"] == "goal"
@@ -46,14 +43,12 @@ def test_another_collective_than_the_files_is_refused(weft: Weft, ring: Path) ->
     assert weft("compile", ring, "--to", "goal", "--size", "1MiB", "-o", made).code == 0
     for verb in ("run", "check"):
         assert weft(verb, made).code == 0
-        done = weft(verb, made, "-c", "alltoall")
-        assert (done.code, "other files say it themselves" in done.err) == (2, True)
+        weft(verb, made, "-c", "alltoall").ended(2, "other files say it themselves")
 
 
 def test_what_makes_no_sense_is_refused(weft: Weft, ring: Path) -> None:
     def told(*flags: object) -> str:
-        done = weft("compile", ring, "--to", "goal", "-o", ring.with_suffix(".no"), *flags)
-        assert done.code == 2
+        done = weft("compile", ring, "--to", "goal", "-o", ring.with_suffix(".no"), *flags).ended(2)
         assert not ring.with_suffix(".no").exists()
         return done.err
 

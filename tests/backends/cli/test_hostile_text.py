@@ -1,7 +1,5 @@
 """Names from files reach no terminal with a control character, and no page as markup."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -55,8 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_no_control_character_is_printed(
     weft: Weft, folder: Path, line: str, code: int, json: bool
 ) -> None:
-    ran = weft(*line.split(" "), *["--json"][: int(json)])
-    assert ran.code == code, ran.err
+    ran = weft(*line.split(" "), *["--json"][: int(json)]).ended(code)
     assert OBEYED.findall(ran.out + ran.err) == []
     assert "\nok: forged" not in ran.out + ran.err
     if json:

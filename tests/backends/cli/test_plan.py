@@ -1,7 +1,5 @@
 """``weft plan``: one workload in time, several jobs shifted, and files of plans in other verbs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -90,16 +88,12 @@ def test_bad_questions_have_one_answer(
     weft: Weft, tmp_path: Path, words: tuple[str, ...], told: str
 ) -> None:
     written(tmp_path, file([load("l", 5)]))
-    ran = weft("plan", *(str(tmp_path / x) if x.endswith(".json") else x for x in words))
-    assert ran.code == 2
-    assert told in ran.err
+    weft("plan", *(str(tmp_path / x) if x.endswith(".json") else x for x in words)).ended(2, told)
 
 
 def test_a_collective_needs_a_machine(weft: Weft, tmp_path: Path) -> None:
     one = {"name": "sum", "kind": "allreduce", "group": [0, 1], "bytes": 8}
-    ran = weft("plan", written(tmp_path, file([one])))
-    assert ran.code == 2
-    assert "only on a machine" in ran.err
+    weft("plan", written(tmp_path, file([one]))).ended(2, "only on a machine")
 
 
 def test_a_folder_for_a_plan_in_time_is_told_why_not(weft: Weft, tmp_path: Path) -> None:
@@ -107,10 +101,7 @@ def test_a_folder_for_a_plan_in_time_is_told_why_not(weft: Weft, tmp_path: Path)
     one: dict[str, object] = {"name": "a", "kind": "load", "us": {"nic": 4}}
     path.write_text(json.dumps({"weft": "workload", "schema": 1, "operations": [one]}))
     for folder in (str(tmp_path), f"{tmp_path}/new/"):
-        found = weft("plan", str(path), "-o", folder)
-        assert found.code == 2
-        assert "a plan in time is one file" in found.err
-        assert "plan.json" in found.err
+        weft("plan", str(path), "-o", folder).ended(2, "a plan in time is one file", "plan.json")
     assert not (tmp_path / "new").exists()
 
 
@@ -123,9 +114,7 @@ def test_names_with_control_characters_are_refused(
     one |= {"us": {bad: 4}} if where == "resource" else {where: bad}
     path = tmp_path / "step.json"
     path.write_text(json.dumps({"weft": "workload", "schema": 1, "operations": [one]}))
-    found = weft("plan", str(path))
-    assert found.code == 2
-    assert f"the name {bad!a} has control characters" in found.err
+    weft("plan", str(path)).ended(2, f"the name {bad!a} has control characters")
 
 
 def test_names_are_printed_on_one_line(weft: Weft, tmp_path: Path) -> None:
@@ -133,8 +122,7 @@ def test_names_are_printed_on_one_line(weft: Weft, tmp_path: Path) -> None:
     path = tmp_path / "step.json"
     data = {"weft": "workload", "schema": 1, "name": "a\nproved best", "operations": [one]}
     path.write_text(json.dumps(data))
-    found = weft("plan", str(path))
-    assert found.code == 0
+    found = weft("plan", str(path)).ended(0)
     assert "a\\nproved best, 1 operation" in found.out
     assert "x\\u202ey" in found.out
 

@@ -1,7 +1,5 @@
 """An engine of another package: found by its entry point; listed, run, raced, judged like ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -93,7 +91,7 @@ def test_it_takes_part_in_every_race(
 
 
 def test_it_is_judged(toy: Path, weft: Weft) -> None:
-    ran = weft("synth", "-t", "full:4", "-c", "allgather", "-e", "toy{forgets=1}", "-o", str(toy))
-    assert ran.code == 70
-    assert "'toy' of weft-toy 1.0 gave a wrong answer: its schedule is wrong: chunk" in ran.err
+    weft("synth", "-t", "full:4", "-c", "allgather", "-e", "toy{forgets=1}", "-o", str(toy)).ended(
+        70, "'toy' of weft-toy 1.0 gave a wrong answer: its schedule is wrong: chunk"
+    )
     assert not toy.exists()

@@ -2,8 +2,6 @@
 where one is only asked along with others, the command goes on without it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -174,9 +172,7 @@ def test_a_reason_that_is_not_a_text(
 
 def test_v_shows_the_traceback(toy: Callable[..., None], weft: Weft) -> None:
     toy(SOLVE="raise KeyError('lost')")
-    ran = weft(*SYNTH, "-e", "toy", "-v")
-    assert ran.code == 70
-    assert "Traceback" in ran.err
+    ran = weft(*SYNTH, "-e", "toy", "-v").ended(70, "Traceback")
     assert "weft_faulty_engine.py" in report(ran)
 
 
@@ -203,8 +199,9 @@ def test_a_race_goes_on_without_it(
 ) -> None:
     toy(**{place: line})
     # A collective for which its engine is asked through a reduction, twice.
-    ran = weft("synth", "-t", "ring:3", "-c", "allreduce", *engine, "-o", str(tmp_path / "out"))
-    assert ran.code == 0, ran.err
+    ran = weft(
+        "synth", "-t", "ring:3", "-c", "allreduce", *engine, "-o", str(tmp_path / "out")
+    ).ended(0)
     assert ran.err.count("warning: the engine 'toy' of weft-toy 1.0 ") == 1
     assert text in ran.err
     assert "left out of the race" in ran.err
@@ -225,10 +222,7 @@ def test_a_race_of_none_but_it_fails_as_it_does(toy: Callable[..., None], weft: 
     [
         ("return None", "returned NoneType from solve instead of Outcome"),
         ("return Outcome(Status.FEASIBLE, [point])", "returned list from solve as its points"),
-        (
-            "return Outcome(Status.FEASIBLE, (None,))",
-            "from solve instead of Point",
-        ),
+        ("return Outcome(Status.FEASIBLE, (None,))", "from solve instead of Point"),
         ("point = replace(point, certificate=None)", "from solve instead of Certificate"),
         ("point = replace(point, steps=7)", "gave a wrong answer: its schedule is wrong: it has 1"),
         ("point = replace(point, bound=99)", "below its bound 99"),
@@ -245,10 +239,7 @@ def test_a_wrong_answer_is_refused(
     blamed(ran, text)
     assert "of weft-toy 1.0" in ran.err
     assert not out.exists()
-    raced = weft(*SYNTH, "-o", str(out))
-    assert raced.code == 0
-    assert text in raced.err
-    assert raced.err.count("warning: ") == 1
+    assert weft(*SYNTH, "-o", str(out)).ended(0, text).err.count("warning: ") == 1
     assert read(out).provenance["found_by"] != "toy"
 
 
@@ -267,16 +258,14 @@ def test_its_claims_are_not_proofs(
     """A ring where every rank reaches every other, called optimal."""
     toy(SOLVE=claim)
     out = tmp_path / "out.json"
-    ran = weft(*SYNTH, "-e", "toy", "--require-optimal", "-o", str(out), "--json")
-    assert ran.code == 3
+    ran = weft(*SYNTH, "-e", "toy", "--require-optimal", "-o", str(out), "--json").ended(3)
     assert json.loads(ran.out)["status"] == "feasible"
     assert "for its steps" not in weft(*SYNTH, "-e", "toy").out
 
 
 def test_our_bounds_prove_its_schedules(toy: Callable[..., None], weft: Weft) -> None:
     toy(SOLVE="return Outcome(Status.OPTIMAL, (replace(point, bound=0),))")
-    ran = weft(*SYNTH, "-e", "toy", "--require-optimal", "--json")
-    assert ran.code == 0
+    ran = weft(*SYNTH, "-e", "toy", "--require-optimal", "--json").ended(0)
     (found,) = json.loads(ran.out)["points"]
     assert found["bound"] != "0"
 
@@ -291,8 +280,7 @@ def test_a_bound_that_is_too_high_is_replaced(toy: Callable[..., None], weft: We
 
 def test_infeasible_is_not_believed(toy: Callable[..., None], weft: Weft) -> None:
     toy(SOLVE="return Outcome(Status.INFEASIBLE)")
-    ran = weft(*SYNTH, "-e", "toy")
-    assert ran.code == 3
+    ran = weft(*SYNTH, "-e", "toy").ended(3)
     assert "no schedule obeys the rules" not in ran.err.partition("hint")[0].partition("toy")[0]
 
 
@@ -313,21 +301,17 @@ def test_a_field_without_a_default_keeps_it_out_of_the_default_race(
         "Every block straight to every rank. Used only where it is named with its options: "
         "toy{size=…}."
     )
-    refused = weft(*SYNTH, "-e", "toy")
-    assert refused.code == 2
-    assert "toy needs the option 'size'" in refused.err
+    weft(*SYNTH, "-e", "toy").ended(2, "toy needs the option 'size'")
     # Named, it is told before any engine searches, not when its turn comes or never.
-    named = weft(*SYNTH, "-e", "portfolio{engines=classic+toy}")
-    assert named.code == 2
-    assert "toy needs the option 'size'" in named.err
+    weft(*SYNTH, "-e", "portfolio{engines=classic+toy}").ended(2, "toy needs the option 'size'")
     assert weft(*SYNTH, "-e", "toy{size=3}").code == 0
 
 
 def test_options_that_cannot_be_read_are_told(toy: Callable[..., None], weft: Weft) -> None:
     toy(FIELD="size: 'Nowhere' = 1")
-    ran = weft("list", "engines", "--options")
-    assert ran.code == 0
-    assert "warning: the engine 'toy' of weft-toy 1.0 failed in its options: NameError" in ran.err
+    weft("list", "engines", "--options").ended(
+        0, "warning: the engine 'toy' of weft-toy 1.0 failed in its options: NameError"
+    )
 
 
 def test_its_own_errors_stay_its_own(toy: Callable[..., None], weft: Weft) -> None:
@@ -344,9 +328,7 @@ def test_its_own_errors_stay_its_own(toy: Callable[..., None], weft: Weft) -> No
 def test_a_package_that_it_lacks_is_missing(toy: Callable[..., None], weft: Weft) -> None:
     toy(SOLVE="raise Missing('no licence')")
     assert weft(*SYNTH, "-e", "toy").code == 4
-    raced = weft(*SYNTH)
-    assert raced.code == 0
-    assert "the engine 'toy' of weft-toy 1.0: no licence; left out of the race" in raced.err
+    weft(*SYNTH).ended(0, "the engine 'toy' of weft-toy 1.0: no licence; left out of the race")
 
 
 def test_sweep_and_tune_tell_it_once(
@@ -364,8 +346,7 @@ def test_sweep_and_tune_tell_it_once(
     swept = weft("sweep", *common, "--objective", "latency", "--no-cache", "--jobs", "1")
     assert told in swept.out + swept.err
     quick = ("--sizes", "1KiB", "--protocols", "Simple", "--jobs", "1")
-    tuned = weft("tune", *common, *quick, "-o", str(tmp_path / "library"))
-    assert tuned.code == 0, tuned.err
+    tuned = weft("tune", *common, *quick, "-o", str(tmp_path / "library")).ended(0)
     assert tuned.err.count(told) == 1
 
 
@@ -412,9 +393,7 @@ def test_an_engine_that_cannot_be_loaded(
     blamed(ran, message, code=4)
     assert "the engine 'toy' of weft-toy 1.0" in ran.err
     assert hint in ran.err
-    raced = weft(*SYNTH)
-    assert raced.code == 0, raced.err
-    assert raced.err.count("warning: the engine 'toy' of weft-toy 1.0") == 1
+    assert weft(*SYNTH).ended(0).err.count("warning: the engine 'toy' of weft-toy 1.0") == 1
     listed = {e["name"]: e for e in weft("list", "engines", "--json").json["engines"]}
     assert message in listed["toy"]["reason"]
     found = re.search(r"the traceback is in (\S+)", ran.err)
@@ -435,8 +414,7 @@ def test_a_slow_import_is_told(
 ) -> None:
     monkeypatch.setattr(plugins, "SLOW", 0.0)
     toy()
-    ran = weft(*SYNTH, "-e", "toy")
-    assert ran.code == 0
+    ran = weft(*SYNTH, "-e", "toy").ended(0)
     assert re.search(r"warning: the engine 'toy' of weft-toy 1.0 took \d+\.\d CPU s to", ran.err)
 
 
@@ -445,11 +423,9 @@ def test_a_name_of_ours_stays_ours(install: Toys, weft: Weft, tmp_path: Path) ->
         {"weft_faulty_engine": "class Toy: pass"},
         {"weft.engines": {"exact": "weft_faulty_engine:Toy"}},
     )
-    ran = weft(*SYNTH, "-e", "exact")
-    assert ran.code == 0
-    assert (
-        "warning: the engine 'exact' of weft-toy 1.0 is not used: weft has an engine of that name"
-        in ran.err
+    weft(*SYNTH, "-e", "exact").ended(
+        0,
+        "warning: the engine 'exact' of weft-toy 1.0 is not used: weft has an engine of that name",
     )
     assert weft("list", "engines").code == 0
 
@@ -460,9 +436,7 @@ def test_two_packages_with_one_name_are_both_named(install: Toys, weft: Weft) ->
     ran = weft(*SYNTH, "-e", "toy")
     blamed(ran, "several packages provide the engine 'toy': weft-toy (weft_one:Toy), ", code=2)
     assert "weft-other (weft_other:Toy)" in ran.err
-    raced = weft(*SYNTH)
-    assert raced.code == 0
-    assert "provide the engine 'toy'" in raced.err
+    weft(*SYNTH).ended(0, "provide the engine 'toy'")
 
 
 def test_doctor_lists_the_plugins(install: Toys, weft: Weft) -> None:
@@ -474,9 +448,7 @@ def test_doctor_lists_the_plugins(install: Toys, weft: Weft) -> None:
             "weft.verbs": {"check": "weft_good_pass"},
         },
     )
-    ran = weft("doctor", "--json")
-    assert ran.code == 0
-    found = {c["name"]: c for c in ran.json["checks"]}
+    found = {c["name"]: c for c in weft("doctor", "--json").ended(0).json["checks"]}
     assert not found["engine toy"]["ok"]
     assert "ZeroDivisionError" in found["engine toy"]["detail"]
     assert found["pass good"] == {
@@ -534,9 +506,9 @@ def test_a_pass_that_gives_a_wrong_program_is_named(
         "return program.with_ranks((*program.ranks[:-1], replace(program.ranks[-1], blocks=())))",
     )
     install({"weft_faulty_pass": source}, {"weft.passes": {"odd": "weft_faulty_pass:Odd"}})
-    ran = weft("compile", str(triangle), "-p", "odd", "-o", "-")
-    assert ran.code == 1
-    assert "after the pass 'odd' of weft-toy 1.0" in ran.err
+    weft("compile", str(triangle), "-p", "odd", "-o", "-").ended(
+        1, "after the pass 'odd' of weft-toy 1.0"
+    )
 
 
 FORMAT = """
@@ -571,10 +543,7 @@ def line(install: Toys, **lines: str) -> None:
 
 @pytest.mark.parametrize(
     ("emit", "text"),
-    [
-        ("1 / 0", "failed in emit: ZeroDivisionError"),
-        ("return 3", "returned int from emit"),
-    ],
+    [("1 / 0", "failed in emit: ZeroDivisionError"), ("return 3", "returned int from emit")],
 )
 def test_a_format_that_cannot_write(
     install: Toys, weft: Weft, triangle: Path, emit: str, text: str
@@ -622,9 +591,7 @@ def test_a_format_that_lacks_a_method(
     blamed(weft("compile", str(triangle), "--to", "line", "-o", "-"), lacks, code=4)
     file = tmp_path / "file.line"
     file.write_text("LINE {}")
-    asked = weft("check", str(file))
-    assert asked.code == 2
-    assert f"warning: {lacks}; the format 'line' is passed over" in asked.err
+    weft("check", str(file)).ended(2, f"warning: {lacks}; the format 'line' is passed over")
     listed = {e["name"]: e for e in weft("list", "backends", "--json").json["backends"]}
     assert listed["line"]["reason"] == f"{lacks}; fix or uninstall weft-toy"
 
@@ -632,10 +599,7 @@ def test_a_format_that_lacks_a_method(
 @pytest.mark.parametrize("verb", ["check", "run", "show", "simulate", "diff", "compile"])
 @pytest.mark.parametrize(
     ("read", "text"),
-    [
-        ("1 / 0", "failed in read: ZeroDivisionError"),
-        ("return 3", "returned int from read"),
-    ],
+    [("1 / 0", "failed in read: ZeroDivisionError"), ("return 3", "returned int from read")],
 )
 def test_a_format_that_cannot_read(
     install: Toys, weft: Weft, tmp_path: Path, verb: str, read: str, text: str
@@ -655,8 +619,7 @@ def test_a_format_that_cannot_recognize_is_passed_over(
     line(install, RECOGNIZES="1 / 0")
     file = tmp_path / "file.line"
     file.write_text("LINE {}")
-    ran = weft("check", str(file))
-    assert ran.code == 2
+    ran = weft("check", str(file)).ended(2)
     assert (
         ran.err.count(
             "warning: the backend 'line' of weft-toy 1.0 failed in recognizes: ZeroDivisionError"
@@ -678,18 +641,8 @@ class Row:
     ("recognizes", "read", "code", "text"),
     [
         ("return text.startswith('row')", "1 / 0", 70, "failed in read: ZeroDivisionError"),
-        (
-            "return text.startswith('row')",
-            "return 1",
-            70,
-            "returned int from read instead of To",
-        ),
-        (
-            "1 / 0",
-            "pass",
-            2,
-            "failed in recognizes: ZeroDivisionError: division by zero; it is ",
-        ),
+        ("return text.startswith('row')", "return 1", 70, "returned int from read instead of To"),
+        ("1 / 0", "pass", 2, "failed in recognizes: ZeroDivisionError: division by zero; it is "),
     ],
 )
 def test_an_importer(
@@ -708,10 +661,9 @@ def test_an_importer_that_cannot_be_loaded_is_passed_over(
     install({"weft_odd_importer": "1 / 0"}, {"weft.importers": {"row": "weft_odd_importer:R"}})
     file = tmp_path / "four.row"
     file.write_text("row 4")
-    ran = weft("topo", "show", str(file))
-    assert ran.code == 2
-    assert "the format is not known" in ran.err
-    assert "the importer 'row' of weft-toy 1.0 cannot be loaded" in ran.err
+    weft("topo", "show", str(file)).ended(
+        2, "the format is not known", "the importer 'row' of weft-toy 1.0 cannot be loaded"
+    )
 
 
 VERB = """

@@ -3,8 +3,6 @@
 The package is installed as far as Python knows: a module and a ``dist-info`` folder on the path.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

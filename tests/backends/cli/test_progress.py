@@ -1,7 +1,5 @@
 """What an observer of an engine tells, and how it stops one."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """``weft resynth``: libraries for what is left."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -21,10 +19,7 @@ __all__ = ["kept_workers"]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept_workers")]
 
 DATASHEET = ("--model", "datasheet")
-QUICK = (
-    *"-e packing --protocols Simple --effort 0.5 -q --jobs 1".split(),
-    *DATASHEET,
-)
+QUICK = (*"-e packing --protocols Simple --effort 0.5 -q --jobs 1".split(), *DATASHEET)
 
 
 @pytest.fixture(scope="module")
@@ -54,21 +49,9 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
     quick = ("-e", "packing", "--effort", "0.5", "-q", "--jobs", "1", *DATASHEET)
     words = (
-        "-t",
-        "ring:3",
-        "-c",
-        "allgather",
-        "--sizes",
-        "1MiB",
-        "--target",
-        "rccl",
-        "--placement",
-        "out",
-        "--protocols",
-        "LL",
-        "--to",
-        "msccl-xml,mpi",
-    )
+        "-t ring:3 -c allgather --sizes 1MiB --target rccl --placement out --protocols LL "
+        "--to msccl-xml,mpi"
+    ).split()
     assert main(["tune", *words, *quick, "-o", old]) == 0
     assert main(["resynth", old, "--down", "gpu0-gpu1", *quick, "-o", new]) == 0
     was, made = read(old), read(new)

@@ -1,15 +1,13 @@
 """Parts of ``weft resynth`` that need no race."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from weft.backends.cli.output.console import Console
 from weft.backends.cli.verbs.resynth import _asked, _loss_text, _losses
+from weft.backends.compile.variants import Variant
 from weft.backends.tune.options import TuneOptions, timing_of
-from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import Tuned, TunedPlan
@@ -39,10 +37,7 @@ def test_losses_are_told_with_and_without_the_start_of_calls() -> None:
 
 
 def test_forms_keep_to_the_protocols_that_race() -> None:
-    plans = [
-        TunedPlan("a", 1, 2, "", "", "LL128", 4),
-        TunedPlan("b", 3, 4, "", "", "LL", 2),
-    ]
+    plans = [TunedPlan("a", 1, 2, "", "", "LL128", 4), TunedPlan("b", 3, 4, "", "", "LL", 2)]
     one = replace(tuned((8,)), plans=tuple(plans))
     gone: Any = SimpleNamespace(dead_ranks=(1,))
 

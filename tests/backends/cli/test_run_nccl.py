@@ -1,7 +1,5 @@
 """``weft run --on nccl``, on a machine that stands in for GPUs; and where there are none."""
 
-from __future__ import annotations
-
 import pytest
 from command import Weft
 from standin_nccl import installed
@@ -34,8 +32,7 @@ def test_a_wrong_file_is_found_on_gpus_too(weft: Weft, tmp_path):
     edited = file.read_text().replace("wire.combine(op, at(into)", "wire.combine('max', at(into)")
     assert edited != file.read_text()
     file.write_text(edited)
-    checked = weft("check", str(file))
-    assert checked.code == 0
+    checked = weft("check", str(file)).ended(0)
     assert "the code that carries the rounds out was edited" in checked.out
     with installed():
         ran = weft("run", str(file), "--on", "nccl", "--size", "1KiB")
@@ -45,17 +42,13 @@ def test_a_wrong_file_is_found_on_gpus_too(weft: Weft, tmp_path):
 def test_files_of_other_runtimes_are_refused(weft: Weft, tmp_path):
     file = tmp_path / "ring.py"
     assert weft("compile", RING, "--to", "mpi", "-o", str(file)).code == 0
-    ran = weft("run", str(file), "--on", "nccl")
-    assert ran.code == 2
-    assert "the file is for mpi" in ran.err
-    assert "--on mpi" in ran.err
+    weft("run", str(file), "--on", "nccl").ended(2, "the file is for mpi", "--on mpi")
 
 
 def test_what_is_missing_is_named(weft: Weft):
     try:
         import cupy  # noqa: F401
     except ImportError:
-        ran = weft("run", RING, "--on", "nccl", "--size", "1KiB")
-        assert ran.code == 4
-        assert "CuPy is not installed" in ran.err
-        assert "weft[cuda]" in ran.err
+        weft("run", RING, "--on", "nccl", "--size", "1KiB").ended(
+            4, "CuPy is not installed", "weft[cuda]"
+        )

@@ -1,7 +1,5 @@
 """``weft run`` of point-to-point programs: on threads, on processes, and as one of the ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -31,8 +29,7 @@ def ring(weft, tmp_path):
 
 def test_a_file_runs_on_threads(weft, ring):
     flags = ("--size", "1KiB,3KiB", "--dtype", "int32", "--repeat", 3, "--json")
-    ran = weft("run", ring("mpi"), *flags)
-    assert ran.code == 0
+    ran = weft("run", ring("mpi"), *flags).ended(0)
     assert [s["bytes"] for s in ran.json["sizes"]] == [1024, 3072]
     assert all(s["ok"] and s["us"] >= s["least_us"] > 0 for s in ran.json["sizes"])
     first = ran.json["sizes"][0]
@@ -43,8 +40,7 @@ def test_a_file_runs_on_threads(weft, ring):
 
 @pytest.mark.parametrize("on", RUNTIMES)
 def test_a_schedule_runs_on_processes_beside_its_prediction(weft, triangle, on):
-    ran = weft("run", triangle, "--on", on, "--size", "3KiB", "--dtype", "int32", "--json")
-    assert ran.code == 0
+    ran = weft("run", triangle, "--on", on, "--size", "3KiB", "--dtype", "int32", "--json").ended(0)
     simulated = weft("simulate", triangle, "--size", "3KiB", "--json").json["sizes"][0]
     (size,) = ran.json["sizes"]
     assert size["predicted_us"] == pytest.approx(simulated["us"])
@@ -56,17 +52,15 @@ def test_a_file_for_symmetric_memory_says_what_executed_it(weft, tmp_path):
     """By interpreters on the host; on no GPU, and by no other runtime."""
     path = tmp_path / "symm.py"
     assert weft("compile", RING, "--to", "torch-symm", "-o", path).code == 0
-    ran = weft("run", path, "--interleavings", 2, "--json")
-    assert ran.code == 0
+    ran = weft("run", path, "--interleavings", 2, "--json").ended(0)
     program, execution, gpu = ran.json["checks"]
     assert program["ok"]
     assert "by the plan interpreter: out of place, 2 orders" in execution["detail"]
     assert "the kernel's text by the memory model in 1 order" in execution["detail"]
     assert "nothing was run on one; `torchrun --nproc-per-node 4 " in gpu["detail"]
-    refused = weft("run", path, "--on", "torch")
-    assert refused.code == 2
-    assert "a torch symmetric-memory program has none: nothing was run" in refused.err
-    assert "torchrun" in refused.err
+    weft("run", path, "--on", "torch").ended(
+        2, "a torch symmetric-memory program has none: nothing was run", "torchrun"
+    )
 
 
 @pytest.mark.mpi
@@ -74,8 +68,7 @@ def test_a_file_for_symmetric_memory_says_what_executed_it(weft, tmp_path):
 def test_a_failed_run_is_a_no(weft, ring):
     path = ring("mpi", 2)
     path.write_text(faulty("mpi", path.read_text(), 1, "raises"))
-    ran = weft("run", path, "--on", "mpi", "--size", "1KiB", "--dtype", "int32", "--json")
-    assert ran.code == 1
+    ran = weft("run", path, "--on", "mpi", "--size", "1KiB", "--dtype", "int32", "--json").ended(1)
     assert "rank 1: ArithmeticError: out of luck" in ran.json["error"]["message"]
 
 
@@ -101,17 +94,13 @@ def test_questions_that_are_wrong(weft, ring, triangle):
         *(((plan, "--dtype", one), "not a number type") for one in NO_NUMBERS),
         ((plan, "--dtype", " "), "--dtype: expected a type"),
     ]:
-        ran = weft("run", *arguments)
-        assert (ran.code, words in ran.err) == (2, True), ran.err
+        weft("run", *arguments).ended(2, words)
 
 
 def test_what_is_missing_is_named(weft, triangle, monkeypatch):
     monkeypatch.setattr(launcher, "find_spec", lambda name: None)
     for on, package in (("mpi", "mpi4py"), ("torch", "torch")):
-        ran = weft("run", triangle, "--on", on)
-        assert ran.code == 4
-        assert package in ran.err
-        assert f"weft[{on}]" in ran.err
+        weft("run", triangle, "--on", on).ended(4, package, f"weft[{on}]")
 
 
 def start(command: list[str], *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,5 @@
 """What ``compile`` and ``run`` tell while they work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,12 +28,10 @@ def test_a_log_has_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> Non
 def test_compile_tells_passes_proofs_and_execution(
     weft: Weft, triangle: Path, tmp_path: Path, to: str
 ) -> None:
-    ran = weft("compile", triangle, "--to", to, "-o", tmp_path / "out", "-v")
-    assert ran.code == 0, ran.err
+    ran = weft("compile", triangle, "--to", to, "-o", tmp_path / "out", "-v").ended(0)
     for name in ("lower", "aggregate", "weave", "prove weave", "check artefact", "execute 1 of 12"):
         assert f"s  {name}\n" in ran.err
-    ran = weft("compile", triangle, "--to", to, "-o", tmp_path / "quiet")
-    assert "aggregate" not in ran.err
+    assert "aggregate" not in weft("compile", triangle, "--to", to, "-o", tmp_path / "quiet").err
 
 
 def test_run_tells_what_it_does(weft: Weft, triangle: Path, tmp_path: Path) -> None:

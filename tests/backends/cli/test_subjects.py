@@ -1,7 +1,5 @@
 """What a file or a folder is, told by verbs that need another one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import networkx as nx
@@ -26,8 +24,7 @@ def test_folders_and_logs_say_what_they_are(weft: Weft, tmp_path: Path) -> None:
         ("w/sweep.json", "the rows of a sweep", "beside it"),
         ("library", "lost its manifest", "weft tune"),
     ):
-        ran = weft("diff", tmp_path / name, "ring:3")
-        assert (ran.code, told in ran.err, hint in ran.err) == (2, True, True), (name, ran.err)
+        weft("diff", tmp_path / name, "ring:3").ended(2, told, hint)
         ran = weft("show", tmp_path / name)
         if (tmp_path / name).is_dir():
             inside = sorted(path.name for path in (tmp_path / name).iterdir())
@@ -43,8 +40,9 @@ def test_a_log_is_drawn_with_its_own_schedule_only(weft: Weft, tmp_path: Path) -
         assert weft("synth", *words, *files).code == 0
     page = ("--format", "html", "-o", tmp_path / "page.html", "-f")
     assert weft("show", tmp_path / "3.json", "--log", tmp_path / "3.log", *page).code == 0
-    ran = weft("show", tmp_path / "3.json", "--log", tmp_path / "4.log", *page)
-    assert (ran.code, "allgather on ring:4, where the schedule" in ran.err) == (2, True)
+    weft("show", tmp_path / "3.json", "--log", tmp_path / "4.log", *page).ended(
+        2, "allgather on ring:4, where the schedule"
+    )
 
 
 def test_a_machine_in_any_format_of_the_importers_is_recognized(weft: Weft, tmp_path: Path) -> None:

@@ -1,10 +1,6 @@
 """``weft topo search``: its JSON, and questions that it cannot answer."""
 
-from __future__ import annotations
-
 import json
-
-import pytest
 
 from weft.backends.cli.flags.nested import SHAPE_KINDS
 from weft.backends.cli.flags.shared import RELAYS
@@ -20,22 +16,6 @@ def test_the_answer_names_machines_of_the_catalogue(weft) -> None:
     assert told["looked_at"] > 1
     name = told["shapes"][0]["topology"]
     assert weft("topo", "show", name).code == 0
-
-
-@pytest.mark.parametrize(
-    ("asked", "named"),
-    [
-        (("--degree", "3"), "--ranks"),
-        (("--ranks", "8", "--degree", "3", "--kinds", "star"), "torus, twisted, circulant"),
-        (("--ranks", "7", "--degree", "3"), "no shape"),
-        (("--ranks", "8", "--degree", "3", "-c", "broadcast"), "without a root"),
-        (("--ranks", "8", "--degree", "3", "--bw", "5"), "unit"),
-    ],
-)
-def test_bad_questions(weft, asked, named) -> None:
-    out = weft("topo", "search", *asked)
-    assert out.code == 2
-    assert named in out.err
 
 
 def test_the_flags_name_all_that_the_search_and_the_workloads_know() -> None:

@@ -1,7 +1,5 @@
 """``weft show --format perfetto`` and ``weft run --trace``: files for the Perfetto UI."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -34,42 +32,20 @@ def test_a_schedule_becomes_a_trace_of_its_simulation(weft, triangle, tmp_path):
 
 
 def test_a_trace_goes_to_stdout(weft, triangle):
-    shown = weft("show", triangle, "--format", "perfetto")
-    assert shown.code == 0
-    assert faults(shown.out) == []
+    assert faults(weft("show", triangle, "--format", "perfetto").ended(0).out) == []
 
 
 def test_a_program_needs_a_machine(weft, tmp_path):
     out = tmp_path / "trace.json"
-    failed = weft("show", RING, "--format", "perfetto", "-o", out)
-    assert failed.code == 2
-    assert "-t TOPO" in failed.err
+    weft("show", RING, "--format", "perfetto", "-o", out).ended(2, "-t TOPO")
     assert not out.exists()
     assert weft("show", RING, "-t", "ring:4", "--format", "perfetto", "-o", out).code == 0
     assert [n for n in names(events_of(out)) if n.startswith("rank")] == [
         f"rank {r} (gpu{r})" for r in range(4)
     ]
     assert weft("show", RING, "-t", "ring:4", "--format", "perfetto", "-o", out).code == 2
-    again = weft("show", RING, "-t", "ring:8", "--format", "perfetto", "-o", out, "-f")
-    assert again.code == 2
+    weft("show", RING, "-t", "ring:8", "--format", "perfetto", "-o", out, "-f").ended(2)
     assert events_of(out)  # the old one is whole
-
-
-def test_an_algorithm_named_for_a_machine_has_one(weft):
-    ring = "classic:ring{collective=allreduce,on=dgx1}"
-    assert weft("show", ring, "--format", "perfetto").code == 0
-
-
-@pytest.mark.parametrize("what", ["dgx1", "dgx2_relay"])
-def test_what_takes_no_time_has_no_trace(weft, what):
-    failed = weft("show", what, "--format", "perfetto")
-    assert failed.code == 2
-    assert "a trace is of" in failed.err
-
-
-def test_a_range_of_sizes_is_not_drawn(weft, triangle):
-    failed = weft("show", triangle, "--format", "perfetto", "--size", "1KiB:1MiB")
-    assert (failed.code, "one message is drawn" in failed.err) == (2, True)
 
 
 # --- measured -------------------------------------------------------------------------------------
@@ -100,13 +76,7 @@ def test_rounds_are_recorded_and_shown_beside_the_prediction(weft, script, tmp_p
             assert 0 <= watch.rounds[0].start_us
             assert watch.rounds[-1].end_us <= watch.us
     shown = weft(
-        "show",
-        RING,
-        *"-t ring:4 --format perfetto --measured".split(),
-        record,
-        "-o",
-        out,
-        "--json",
+        "show", RING, *"-t ring:4 --format perfetto --measured".split(), record, "-o", out, "--json"
     )
     assert (shown.code, shown.json["bytes"]) == (0, 8192)
     events = events_of(out)
@@ -114,10 +84,9 @@ def test_rounds_are_recorded_and_shown_beside_the_prediction(weft, script, tmp_p
     assert groups == {"predicted", "measured"}
     rounds = [e for e in events if e.get("cat") == "round"]
     assert len(rounds) == 4 * 6
-    other = weft(
+    weft(
         "show", RING, "-t", "ring:4", "--format", "perfetto", "--measured", record, "--size", "1MiB"
-    )
-    assert (other.code, "4KiB, 8KiB" in other.err) == (2, True)
+    ).ended(2, "4KiB, 8KiB")
 
 
 def test_a_recording_never_overwrites_unasked(weft, script, tmp_path):
@@ -130,11 +99,10 @@ def test_a_recording_never_overwrites_unasked(weft, script, tmp_path):
     assert json.loads(record.read_text())["weft"] == KIND
 
 
-def test_gpus_and_interpreters_are_not_watched(weft, script, triangle, tmp_path):
-    failed = weft("run", script, "--on", "nccl", "--trace", tmp_path / "a.json")
-    assert (failed.code, "cannot record rounds" in failed.err) == (2, True)
-    failed = weft("run", triangle, "--trace", tmp_path / "a.json")
-    assert (failed.code, "--trace is for real ranks" in failed.err) == (2, True)
+def test_gpus_are_not_watched(weft, script, tmp_path):
+    weft("run", script, "--on", "nccl", "--trace", tmp_path / "a.json").ended(
+        2, "cannot record rounds"
+    )
 
 
 BROKEN = {
@@ -164,8 +132,7 @@ def test_a_broken_recording_is_refused(weft, how, tmp_path):
     load(data, "here")
     BROKEN[how](data)
     path.write_text(json.dumps(data))
-    failed = weft("show", RING, "-t", "ring:4", "--format", "perfetto", "--measured", path)
-    assert failed.code == 2, failed.out[:200]
+    weft("show", RING, "-t", "ring:4", "--format", "perfetto", "--measured", path).ended(2)
 
 
 # --- drawings -------------------------------------------------------------------------------------
@@ -182,19 +149,7 @@ def test_machines_and_schedules_are_drawn(weft, triangle, tmp_path, form):
     assert (drawn.code, drawn.json["us"]) == (0, told["us"])
     assert out.read_text().startswith(start)
     assert "3MiB" in out.read_text()
-    failed = weft("show", "dgx2_relay", "--format", form)
-    assert (failed.code, "this is a sketch" in failed.err) == (2, True)
-
-
-def test_programs_have_a_chart_and_no_graph(weft):
-    assert weft("show", RING, "-t", "ring:4", "--format", "svg").code == 0
-    failed = weft("show", RING, "-t", "ring:4", "--format", "dot")
-    assert (failed.code, "a topology or a schedule" in failed.err) == (2, True)
-
-
-def test_recordings_are_for_traces(weft, triangle):
-    failed = weft("show", triangle, "--format", "svg", "--measured", "any.json")
-    assert (failed.code, "--measured says nothing about svg" in failed.err) == (2, True)
+    weft("show", "dgx2_relay", "--format", form).ended(2, "this is a sketch")
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -207,10 +162,4 @@ def test_with_a_size_the_text_tells_times(weft, triangle):
     assert timed.out.startswith(plain.out.rstrip("\n"))
     assert f"time  {told['us']:,.3f} µs at 3MiB" in timed.out
     assert "over time" in timed.out
-    failed = weft("show", "dgx1", "--size", "1MiB")
-    assert (failed.code, "takes no time" in failed.err) == (2, True)
-
-
-def test_a_program_on_a_machine_tells_what_its_blocks_do(weft):
-    shown = weft("show", RING, "-t", "ring:4", "--size", "1MiB")
-    assert (shown.code, "wait for messages" in shown.out) == (0, True)
+    weft("show", "dgx1", "--size", "1MiB").ended(2, "takes no time")

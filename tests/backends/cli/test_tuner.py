@@ -1,7 +1,5 @@
 """``weft tuner``: the quickest measured algorithm for each size, and no file of predictions."""
 
-from __future__ import annotations
-
 import csv
 import json
 from itertools import pairwise
@@ -57,8 +55,7 @@ def test_the_quickest_is_taken_and_all_sizes_are_covered(weft, runs, tmp_path: P
         runs("ring.txt", RING, tuning="RING proto LL"),
         runs("tree.txt", TREE, tuning="TREE proto LL"),
         *("-o", out_file),
-    )
-    assert out.code == 0, out.err
+    ).ended(0)
     text = out_file.read_text()
     assert rows(text) == [
         ["allreduce", "0", "65535", "ring", "ll", "8", "2", "16", "-1", "-1"],
@@ -72,8 +69,9 @@ def test_the_quickest_is_taken_and_all_sizes_are_covered(weft, runs, tmp_path: P
 def test_what_ran_is_told_by_environment_or_by_words(weft, runs) -> None:
     ring = runs("ring.txt", RING, env="NCCL_ALGO=Ring NCCL_PROTO=LL")
     tree = runs("tree.txt", TREE)
-    out = weft("tuner", ring, f"{tree}:algorithm=tree,protocol=simple,channels=16", "--json")
-    assert out.code == 0, out.err
+    out = weft("tuner", ring, f"{tree}:algorithm=tree,protocol=simple,channels=16", "--json").ended(
+        0
+    )
     told = json.loads(out.out)["lines"]
     assert [(x["algorithm"], x["protocol"], x["channels"]) for x in told] == [
         ("ring", "ll", None),
@@ -86,13 +84,9 @@ def test_what_ran_is_told_by_environment_or_by_words(weft, runs) -> None:
 def test_predictions_are_refused_in_words(weft, tmp_path: Path) -> None:
     asked = ("simulate", "classic:ring{collective=allreduce,ranks=4}", "-t", "ring:4", "--json")
     (tmp_path / "predicted.json").write_text(weft(*asked).out)
-    out = weft("tuner", tmp_path / "predicted.json")
-    assert out.code == 2
-    assert "times of a model, not measured" in out.err
+    weft("tuner", tmp_path / "predicted.json").ended(2, "times of a model, not measured")
     (tmp_path / "library.json").write_text("{}")
-    out = weft("tuner", tmp_path)
-    assert out.code == 2
-    assert "a library has times of schedules" in out.err
+    weft("tuner", tmp_path).ended(2, "a library has times of schedules")
 
 
 def test_a_bench_on_nccl_is_measured_and_one_on_mpi_is_not_nccls(weft, tmp_path: Path) -> None:
@@ -107,14 +101,15 @@ def test_a_bench_on_nccl_is_measured_and_one_on_mpi_is_not_nccls(weft, tmp_path:
         return tmp_path / name
 
     a, b = bench("a.json", "nccl", 1.0), bench("b.json", "nccl", 2.0)
-    out = weft("tuner", f"{a}:algorithm=ring,protocol=ll", f"{b}:algorithm=tree,protocol=ll")
-    assert out.code == 0, out.err
+    out = weft("tuner", f"{a}:algorithm=ring,protocol=ll", f"{b}:algorithm=tree,protocol=ll").ended(
+        0
+    )
     assert rows(out.out) == [
         ["allreduce", "0", str(LARGEST), "ring", "ll", "-1", "-1", "8", "-1", "-1"]
     ]
-    out = weft("tuner", f"{bench('c.json', 'mpi', 1.0)}:algorithm=ring,protocol=ll")
-    assert out.code == 2
-    assert "NCCL's own algorithms" in out.err
+    weft("tuner", f"{bench('c.json', 'mpi', 1.0)}:algorithm=ring,protocol=ll").ended(
+        2, "NCCL's own algorithms"
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,16 +123,12 @@ def test_a_bench_on_nccl_is_measured_and_one_on_mpi_is_not_nccls(weft, tmp_path:
     ],
 )
 def test_what_says_too_little(weft, runs, words: str, told: str) -> None:
-    out = weft("tuner", f"{runs('x.txt', RING)}{words}")
-    assert out.code == 2
-    assert told in out.err
+    weft("tuner", f"{runs('x.txt', RING)}{words}").ended(2, told)
 
 
 def test_tuners_are_not_asked_about_an_alltoall(weft, runs) -> None:
     path = runs("x.txt", RING, test="alltoall")
-    out = weft("tuner", f"{path}:algorithm=ring,protocol=ll")
-    assert out.code == 2
-    assert "not asked about alltoall" in out.err
+    weft("tuner", f"{path}:algorithm=ring,protocol=ll").ended(2, "not asked about alltoall")
 
 
 SETTINGS = st.sampled_from(
@@ -172,6 +163,6 @@ def test_lines_join_and_none_is_much_slower_than_the_best(
 @pytest.mark.parametrize("channels", ["0", "-5", "x", "99999", "²", "9" * 5000])
 def test_channels_that_are_no_number_of_channels_are_refused(weft, runs, channels: str) -> None:
     tree = runs("tree.txt", TREE)
-    out = weft("tuner", f"{tree}:algorithm=tree,protocol=simple,channels={channels}")
-    assert out.code == 2, out.err
-    assert f"channels: expected 1 to 128, got {channels[:20]!r}" in out.err
+    weft("tuner", f"{tree}:algorithm=tree,protocol=simple,channels={channels}").ended(
+        2, f"channels: expected 1 to 128, got {channels[:20]!r}"
+    )

@@ -1,7 +1,5 @@
 """Every verb's text fits a terminal of 80 columns; colour, and folders that are no library."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -160,8 +158,7 @@ def test_text_that_fits_and_pipes_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize(("flag", "painted"), [("always", True), ("never", False), ("auto", False)])
 def test_colour_is_asked_for(weft, made: Path, flag: str, painted: bool) -> None:
-    out = weft("check", made / "ag.xml", "--color", flag)
-    assert ("\x1b[1;32mok\x1b[0m" in out.out) == painted
+    assert ("\x1b[1;32mok\x1b[0m" in weft("check", made / "ag.xml", "--color", flag).out) == painted
     out = weft("check", made / "ag.xml", f"--color={flag}", "--json")
     assert json.loads(out.out)["status"] == "ok"
 
@@ -172,9 +169,7 @@ def test_only_first_words_of_lines_are_verdicts() -> None:
 
 
 def test_a_folder_is_shown_by_its_files(weft, made: Path) -> None:
-    out = weft("show", made)
-    assert out.code == 0, out.err
-    lines = {line.split()[0]: line for line in out.out.splitlines()[3:]}
+    lines = {line.split()[0]: line for line in weft("show", made).ended(0).out.splitlines()[3:]}
     assert "schedule" in lines["ag.json"]
     assert "msccl-xml" in lines["ag.xml"]
     assert "library" in lines["library/"]
@@ -191,10 +186,7 @@ def test_defaults_are_in_json_and_in_doctor(weft, made: Path, tmp_path: Path, mo
     (tmp_path / "weft.toml").write_text('[show]\nsize = "1MiB"\n')
     monkeypatch.setenv("WEFT_CONFIG", str(tmp_path / "weft.toml"))
     told = json.loads(weft("show", made / "ag.json", "--json").out)
-    assert told["defaults"] == {
-        "file": str(tmp_path / "weft.toml"),
-        "options": {"size": "1MiB"},
-    }
+    assert told["defaults"] == {"file": str(tmp_path / "weft.toml"), "options": {"size": "1MiB"}}
     assert "defaults" not in json.loads(weft("check", made / "ag.xml", "--json").out)
     row = next(
         x for x in json.loads(weft("doctor", "--json").out)["checks"] if x["name"] == "defaults"

@@ -1,7 +1,5 @@
 """Chunks that travel together, and copies that are made together."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.backends.check.checker import check_program

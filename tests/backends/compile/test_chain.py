@@ -1,7 +1,5 @@
 """Runs of sums: merged by the runtime, proved, and computed right."""
 
-from __future__ import annotations
-
 import patterns
 import pytest
 

@@ -1,7 +1,5 @@
 """The form that compiling chooses: cases with known answers, placements, ranges of sizes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -4,8 +4,6 @@ A part of the sweep of ``tests/grade/classic_sweep.py``, drawn by the algorithm'
 placements, instances and protocols.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

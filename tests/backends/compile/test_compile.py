@@ -1,7 +1,5 @@
 """Compiled files, run on a runtime written for the tests, do what the collective means."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The race over forms: fixed settings, starts, descents and their limits, on made-up clocks."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from random import Random
@@ -10,13 +8,7 @@ from zlib import crc32
 import pytest
 
 from weft.backends.compile.analyses.planned import Order
-from weft.backends.compile.descent import (
-    COUNTS,
-    PARTS,
-    RACE,
-    FormSpace,
-    race,
-)
+from weft.backends.compile.descent import COUNTS, PARTS, RACE, FormSpace, race
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.compile.variants import Variant
 from weft.dsl.nouns.program import Protocol
@@ -45,9 +37,7 @@ def test_the_plain_form_is_always_among_the_starts(size: int, parts: tuple[int, 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_best_is_found_within_the_limits_and_never_worse_than_the_plain_form(
-    seed: int,
-) -> None:
+def test_the_best_is_found_within_the_limits_and_never_worse_than_the_plain_form(seed: int) -> None:
     times = bumpy(seed)
     found = race(FormSpace(), SIZES[seed % 3], lambda form, _: times[form])
     assert sum(times[form] is not None for form in found) <= RACE.forms

@@ -1,7 +1,5 @@
 """No flag behind a plain send on RCCL under LL: what needs one is fenced, proved and right."""
 
-from __future__ import annotations
-
 import pytest
 from classics import wrong
 

@@ -1,7 +1,5 @@
 """Fusion: right on random programs, and careful where messages alone order accesses."""
 
-from __future__ import annotations
-
 import patterns
 import pytest
 from examples import examples

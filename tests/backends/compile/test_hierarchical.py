@@ -1,7 +1,5 @@
 """Hierarchical classics as programs: proved, executed, and as quick as their formulas."""
 
-from __future__ import annotations
-
 import random
 from math import prod
 

@@ -1,7 +1,5 @@
 """What authors ask for is done, or refused in words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replication: both policies keep every collective's meaning."""
 
-from __future__ import annotations
-
 import patterns
 import pytest
 from proof import prove

@@ -1,7 +1,5 @@
 """Programs from anywhere become moves, and right programs again, for any target."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Pipelines as text: what runs, in which order, what each pass is judged by."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

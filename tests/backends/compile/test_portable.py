@@ -1,7 +1,5 @@
 """The portable subset: one file that every runtime reads, executes and gets right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import patterns

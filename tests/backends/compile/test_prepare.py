@@ -1,7 +1,5 @@
 """The compiler called from Python makes the bytes that ``weft compile`` writes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

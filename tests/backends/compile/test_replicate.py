@@ -1,7 +1,5 @@
 """The program of n instances is that of one, n times."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

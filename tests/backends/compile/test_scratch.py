@@ -1,7 +1,5 @@
 """Scratch slots share places only where the program already orders them, and do so."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import patterns

@@ -1,7 +1,5 @@
 """Sums that all blocks of an instance share: right, without deadlock, quicker where they cost."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Schedules with slices, unequal chunks and a planned order: lowered right, and with no more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """Fewer waits, the same order: by brute force on small programs."""
 
-from __future__ import annotations
-
 import patterns
 import pytest
 from examples import examples

@@ -1,7 +1,5 @@
 """Moves written one after another become programs that do the same, at once where they may."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """The interpreter: right files give the collective's result, wrong ones do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

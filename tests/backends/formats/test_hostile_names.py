@@ -1,8 +1,6 @@
 """Names from files of others are text in every emitted file, and none of its code is executed by
 ``weft check``."""
 
-from __future__ import annotations
-
 import ast
 import json
 from dataclasses import replace

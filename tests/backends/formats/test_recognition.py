@@ -1,7 +1,5 @@
 """Files are recognized without loading the formats, as the formats themselves do."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.backends.formats.format import format_named, recognized

@@ -1,7 +1,5 @@
 """A Dask cluster as the pool: what the local pool promises, and workers that die."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs as values: one text for one question, and a fingerprint that every edit changes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The pool of one machine: answers in order, real kills, lost processes, errors as they were."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

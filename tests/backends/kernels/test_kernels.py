@@ -1,7 +1,5 @@
 """The list of kernels that are compiled ahead: complete, and as they are called."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -3,8 +3,6 @@
 With a package in the place of torch that costs nothing to load: none of it is used here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Files for JAX on devices of the host, by XLA itself: results, gradients, meshes, refusals."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

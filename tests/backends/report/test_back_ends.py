@@ -1,7 +1,5 @@
 """Which back end for whom: by machine and framework, and nothing that is not there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

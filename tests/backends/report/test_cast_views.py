@@ -1,7 +1,5 @@
 """Pictures, traces, texts and pages of schedules with casts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What two things have apart: nothing for equal ones, and every change of any column."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -13,11 +11,7 @@ from strategies import planned_schedules, topologies
 from timed_programs import ring_allgather, ring_allreduce
 
 from weft.backends.cli.nouns.schedule_noun import schedule_sheets
-from weft.backends.cli.verbs.diff import (
-    Change,
-    differences,
-    differences_text,
-)
+from weft.backends.cli.verbs.diff import Change, differences, differences_text
 from weft.backends.formats.listings import program_sheets
 from weft.backends.report.sheets import text_sheets, topology_sheets
 from weft.dsl.nouns.schedule import Schedule, dump, load

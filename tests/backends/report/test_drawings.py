@@ -1,7 +1,5 @@
 """Graphviz text and SVG: well formed whatever the names are, always the same, with all there is."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """What pages say is what the simulator and the bounds say; they are small, equal and closed."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -28,12 +26,7 @@ from weft.backends.report.html.page import (
 )
 from weft.backends.report.html.program_page import ShownProgram, baselines, program_page
 from weft.backends.report.html.schedule import loads_of, schedule_view
-from weft.backends.report.html.schedule_page import (
-    Shown,
-    frontier_page,
-    pair_page,
-    schedule_page,
-)
+from weft.backends.report.html.schedule_page import Shown, frontier_page, pair_page, schedule_page
 from weft.backends.report.html.text_page import topology_page
 from weft.backends.report.layout import layout
 from weft.backends.report.sizes import LIMITS, PageLimits

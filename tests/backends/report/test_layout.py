@@ -1,7 +1,5 @@
 """Maps of machines: no two nodes or names overlap, grids have their sides, rows are balanced."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Predicted bus bandwidth of NVLS beside published measurements; the page has the same rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

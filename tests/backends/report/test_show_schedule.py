@@ -1,7 +1,5 @@
 """What is shown of a schedule: how much of every link its chunks use, whatever their sizes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from shares import in_pieces

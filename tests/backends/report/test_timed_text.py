@@ -1,7 +1,5 @@
 """Times as text: what the tables say is what the simulation says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from examples import examples

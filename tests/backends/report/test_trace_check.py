@@ -1,7 +1,5 @@
 """The judge of traces finds what viewers would show wrongly, each kind by itself."""
 
-from __future__ import annotations
-
 import copy
 import json
 

@@ -1,7 +1,5 @@
 """Traces of schedules and programs: sound, complete, and with the times of the simulations."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

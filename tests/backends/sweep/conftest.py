@@ -1,7 +1,5 @@
 """Command lines in this process, with a cache of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

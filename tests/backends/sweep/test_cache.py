@@ -1,7 +1,5 @@
 """Answers by content: found again exactly when nothing differs, and never believed unread."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

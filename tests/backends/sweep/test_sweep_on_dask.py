@@ -1,7 +1,5 @@
 """``weft sweep --cluster``: a worker dies, the client is stopped, and the files are the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

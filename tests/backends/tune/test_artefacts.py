@@ -1,7 +1,5 @@
 """The files of a plan: made, judged and executed, also of what is not cut evenly."""
 
-from __future__ import annotations
-
 import patterns
 import pytest
 from shares import in_pieces, with_sizes

@@ -1,7 +1,5 @@
 """What engines are asked for a library."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.backends.tune.asks import Named, asks, fitting_sketches

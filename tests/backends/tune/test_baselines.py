@@ -1,7 +1,5 @@
 """NCCL's and RCCL's own programs, against published times of nccl-tests and rccl-tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

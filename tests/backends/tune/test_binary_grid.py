@@ -1,7 +1,5 @@
 """Plans are for messages of sizes that people send."""
 
-from __future__ import annotations
-
 import patterns
 import pytest
 from shares import in_pieces

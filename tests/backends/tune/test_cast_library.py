@@ -1,7 +1,5 @@
 """A library with plans in which switches sum and copy, from the race to all that reads it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

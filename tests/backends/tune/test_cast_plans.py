@@ -1,7 +1,5 @@
 """Plans in which switches sum and copy: their clock, their forms, and who leaves them out."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -130,10 +128,7 @@ def test_messages_of_less_than_a_granule_of_each_chunk_are_not_timed() -> None:
     ("options", "why"),
     [
         (TuneOptions(PLANS.sizes), "msccl-xml cannot express it (MSCCL XML lacks instructions"),
-        (
-            replace(PLANS, wanted=Wanted(("mscclpp-json", "torch"))),
-            "torch cannot express it",
-        ),
+        (replace(PLANS, wanted=Wanted(("mscclpp-json", "torch"))), "torch cannot express it"),
         (replace(PLANS, protocols=("LL",)), "packets cannot be summed"),
         (PLANS, None),
     ],

@@ -1,7 +1,5 @@
 """Few plans for all sizes: against all choices there are, and crossings to the byte."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise, product
 

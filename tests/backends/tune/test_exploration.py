@@ -1,7 +1,5 @@
 """What the first rounds of a race need not try."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans against baselines between the sizes of a grid."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a library tells a runtime: the files it takes, and sizes by its own rule."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a race starts with, when it is interrupted."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """NCCL's rings and trees in lanes race for a library: no plan is slower than they are as files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product

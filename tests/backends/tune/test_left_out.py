@@ -1,7 +1,5 @@
 """Numbers fitted without a machine, on tables that the model itself made."""
 
-from __future__ import annotations
-
 import pytest
 from left_out import leave_out
 from measured_runs import baselines_of

@@ -1,7 +1,5 @@
 """Times at the sizes of a library, from those of whole elements."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.backends.tune.measure import _column

@@ -1,7 +1,5 @@
 """``tests/grade/calibration.py`` on tables that are not those it was made with (values made up)."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """What plans are called, whatever their collective is called."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Who comes how far in a race."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The grid of a race: fine only where what is best changes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -59,9 +57,7 @@ def test_where_nothing_changes_powers_of_two_are_enough() -> None:
 def test_the_grid_is_fine_where_one_gives_way_to_another(change: int) -> None:
     base = 2e5
     grid, entries, _ = race(
-        lambda n: base + n,
-        lambda n: base + change + 1.1 * (n - change),
-        lambda n: 3 * (base + n),
+        lambda n: base + n, lambda n: base + change + 1.1 * (n - change), lambda n: 3 * (base + n)
     )
     below, above = max(n for n in grid if n < change), min(n for n in grid if n >= change)
     assert above / below < 2 ** (1 / EFFORT.fine_per_octave) + 0.01

@@ -1,7 +1,5 @@
 """The jobs of tuning."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -17,14 +15,7 @@ from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.compile.variants import LANES, Variant, variant_of
 from weft.backends.tune import work
 from weft.backends.tune.effort import EFFORT
-from weft.backends.tune.work import (
-    PROMISING,
-    Stand,
-    TimedProgram,
-    clock,
-    explore,
-    solve,
-)
+from weft.backends.tune.work import PROMISING, Stand, TimedProgram, clock, explore, solve
 from weft.dsl.base.errors import BadFile
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
@@ -54,12 +45,7 @@ def ask(machine: str, kind: str, engine: str, **more: object) -> dict[str, objec
 def stand(machine: str, kind: str, engine: str) -> dict[str, object]:
     found = solve(ask(machine, kind, engine))["schedules"]
     protocols = ["Simple", "LL128"]
-    return {
-        "schedule": found[0],
-        "runtime": "msccl",
-        "model": "datasheet",
-        "protocols": protocols,
-    }
+    return {"schedule": found[0], "runtime": "msccl", "model": "datasheet", "protocols": protocols}
 
 
 SMALL, LARGE = 1 << 12, 1 << 27

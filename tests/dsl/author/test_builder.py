@@ -1,7 +1,5 @@
 """The builder: what it records does what the collective asks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 

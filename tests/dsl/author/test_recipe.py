@@ -1,7 +1,5 @@
 """Recipes: algorithms in Python files, by name and with options."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A process that answers is never waited for blindly: stopped, hanging or deaf, it is given up."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

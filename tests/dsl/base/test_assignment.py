@@ -1,7 +1,5 @@
 """Assignments of random tables, against SciPy: the same pairs, ties included."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment

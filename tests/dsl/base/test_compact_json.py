@@ -1,7 +1,5 @@
 """The text of long columns is that of the standard library, and reading them is as strict."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from dataclasses import replace

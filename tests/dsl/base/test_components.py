@@ -1,7 +1,5 @@
 """Components of random graphs, against SciPy."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components

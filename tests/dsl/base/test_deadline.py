@@ -1,7 +1,5 @@
 """Waiting that a jump of the clock does not end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The working folder is not imported from, however it came into the path of modules."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

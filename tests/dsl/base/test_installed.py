@@ -1,7 +1,5 @@
 """The quick look whether installed packages offer anything."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

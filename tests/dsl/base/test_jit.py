@@ -1,7 +1,5 @@
 """Kernels: plain Python, or compiled."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What follows from frozen nouns is computed once, and is gone with them."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Layers of graphs and clocks along them, against plain recurrences."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Machine code on the disk: found where it is valid, and only there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Sparse matrices beside SciPy's."""
 
-from __future__ import annotations
-
 import numpy as np
 from examples import examples
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Reading text and JSON: what programs of other people write, and what nobody can mean."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import os

@@ -1,7 +1,5 @@
 """Quantities are exact, spelled one way, and refused in words."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 
 import pytest

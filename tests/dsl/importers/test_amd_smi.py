@@ -1,7 +1,5 @@
 """The texts of rocm-smi --showtopo and amd-smi topology, as people have them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -138,11 +136,7 @@ def test_without_numa_nodes_hops_tell_the_sockets(tmp_path: Path) -> None:
 def test_pairs_of_more_than_the_least_weight_have_no_cable(tmp_path: Path) -> None:
     ring = {frozenset((g, (g + 1) % 8)) for g in range(8)}
     text = rocm(
-        8,
-        lambda a, b: "XGMI",
-        lambda a, b: 15 if {a, b} in ring else 30,
-        lambda a, b: 1,
-        None,
+        8, lambda a, b: "XGMI", lambda a, b: 15 if {a, b} in ring else 30, lambda a, b: 1, None
     )
     made = read(tmp_path, text)
     assert {frozenset((x.src, x.dst)) for x in made.links} == ring

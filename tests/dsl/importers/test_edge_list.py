@@ -1,7 +1,5 @@
 """Edge lists: what they mean, and what is wrong with the wrong ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

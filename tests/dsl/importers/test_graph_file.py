@@ -1,7 +1,5 @@
 """Graphs of networkx, GraphML and GML: what is read, what is told, what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path

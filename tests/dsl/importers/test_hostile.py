@@ -1,7 +1,5 @@
 """Whatever is done to a file, reading it ends in a topology or in one clear error."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Texts of a shape that a module under a reader does not expect."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

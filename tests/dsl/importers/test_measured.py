@@ -1,7 +1,5 @@
 """Texts of p2pBandwidthLatencyTest and nccl-tests, whole and broken."""
 
-from __future__ import annotations
-
 import pytest
 from nccl_tests_text import nccl_tests_text
 

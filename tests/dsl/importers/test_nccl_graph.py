@@ -1,7 +1,5 @@
 """The channels of NCCL_GRAPH_DUMP_FILE as a machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from weft.dsl.catalogue import topology

@@ -1,7 +1,5 @@
 """Debug logs of NCCL: damaged numbers are no choices, and nothing is raised."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.importers.nccl_log import read_log

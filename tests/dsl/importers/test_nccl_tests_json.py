@@ -1,7 +1,5 @@
 """JSON and CSV of nccl-tests and rccl-tests beside the table of the same run."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

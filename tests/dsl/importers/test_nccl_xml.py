@@ -1,7 +1,5 @@
 """NCCL and RCCL topology XML: servers of known cables, hostile files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path

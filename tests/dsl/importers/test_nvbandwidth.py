@@ -1,7 +1,5 @@
 """Outputs of nvbandwidth, as text and as JSON, in the forms of its versions."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

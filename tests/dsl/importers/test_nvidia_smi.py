@@ -1,7 +1,5 @@
 """The text of ``nvidia-smi topo -m`` in all the shapes people have it in."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Networks of ASTRA-sim (analytical, ns-3, SimAI) and topologies of msccl-tools."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts as people paste them: prompts, several tables in one text, web pages, wrong files."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Hosts whose matrix of ``nvidia-smi topo -m`` is not the textbook's, as people report them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TACCL's topology files: of its two machines, the documented custom format, bad ones."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection

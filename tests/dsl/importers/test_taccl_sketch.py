@@ -1,7 +1,5 @@
 """TACCL's sketches: what they say in our language, on which machine, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import random
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """TE-CCL's inputs: its machines without its slips, or with them; what it asks."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path

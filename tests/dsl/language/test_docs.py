@@ -1,7 +1,5 @@
 """Every sketch on the page of the language is canonical and holds on the machine it names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

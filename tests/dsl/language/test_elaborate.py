@@ -1,7 +1,5 @@
 """Elaborated rules against pairs and permutations written out by hand."""
 
-from __future__ import annotations
-
 from itertools import product
 from textwrap import dedent
 
@@ -15,14 +13,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.hops import find_hops
-from weft.dsl.nouns.sketch import (
-    Chunks,
-    Forbid,
-    Only,
-    Rule,
-    Sketch,
-    Symmetry,
-)
+from weft.dsl.nouns.sketch import Chunks, Forbid, Only, Rule, Sketch, Symmetry
 
 # DGX-1V (SCCL): quads 0-3 and 4-7 are cliques; 0-4, 1-5, 2-6, 3-7 join them.
 QUADS = [{0, 1, 2, 3}, {4, 5, 6, 7}]

@@ -1,7 +1,5 @@
 """The formatter loses nothing, and its text is a fixed point."""
 
-from __future__ import annotations
-
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What lint finds, where, and that it is silent about sound sketches."""
 
-from __future__ import annotations
-
 from itertools import product
 from textwrap import dedent
 

@@ -1,7 +1,5 @@
 """The sketches that come with weft, and those in files."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
@@ -42,14 +40,6 @@ def test_a_shipped_sketch_says_its_source(name: str) -> None:
     about = ABOUT[name]
     assert "Source: " in about
     assert not about.startswith("#")
-
-
-@pytest.mark.parametrize("name", ["dgx2_relay", "dgx2_direct", "ndv2_relay", "ndv2_direct"])
-def test_a_sketch_for_two_nodes_is_one_for_four(name: str) -> None:
-    tree = load_sketch(name)
-    machine = topology(machine_text(tree, {"nodes": 4}))
-    assert machine.hosts == 4
-    assert lint(tree, machine) == ()
 
 
 def test_the_double_links_of_a_dgx1() -> None:

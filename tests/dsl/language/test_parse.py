@@ -1,7 +1,5 @@
 """What the grammar reads, and what it says about what it cannot read."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import pytest

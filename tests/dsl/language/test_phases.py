@@ -1,7 +1,5 @@
 """Phases, detours, orders, engines and sizes: from their lines to rules on a machine."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 from weft.dsl.catalogue import topology
@@ -9,14 +7,7 @@ from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
-from weft.dsl.nouns.sketch import (
-    Chunks,
-    ChunksBySize,
-    Phase,
-    Phases,
-    Rule,
-    Sketch,
-)
+from weft.dsl.nouns.sketch import Chunks, ChunksBySize, Phase, Phases, Rule, Sketch
 
 TWO = "dgx1:nodes=2"
 

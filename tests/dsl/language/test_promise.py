@@ -1,7 +1,5 @@
 """The promise at the head of a sketch: read, and refused where it cannot be read."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """The sketches that come with weft: every machine has one, and TACCL's say what TACCL's say."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 
@@ -45,6 +43,7 @@ def test_every_machine_of_the_catalogue_has_a_sketch() -> None:
 def test_a_sketch_for_two_nodes_is_one_for_more(name: str, nodes: int) -> None:
     tree = load_sketch(name)
     machine = topology(machine_text(tree, {"nodes": nodes}))
+    assert machine.hosts == nodes
     found = lint(tree, machine)
     assert nodes == 1 or found == ()
     assert all(f.concern == "matches nothing" for f in found)  # one node has no other

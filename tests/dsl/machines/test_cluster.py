@@ -1,7 +1,5 @@
 """Machines of hosts of several kinds, and files of ours as hosts of more."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

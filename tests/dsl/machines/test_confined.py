@@ -1,7 +1,5 @@
 """Ways stay in their hosts, PCIe ports bound NICs, and two texts of one host are one machine."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -80,20 +78,12 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 MACHINES = (
-    "h100.txt:nodes=2",
-    "h100.txt:nodes=3,fabric=rails+spine",
-    "l4.txt:nodes=2",
-    "l4.txt:nodes=3,fabric=rails",
-    "l40s.txt:nodes=2,fabric=direct",
-    "l40s.txt*2+h100.txt*1",
-    "a100.xml:nodes=2",
-    "a100.xml:nodes=4,fabric=pods:2",
-    "dgx1:nodes=2,fabric=star",
-    "dgx-a100:nodes=3,fabric=planes:2",
-    "gb200-nvl72:nodes=2,fabric=star",
-    "shared.txt:nodes=2",
-    "mi250:nodes=2,loopback=off",
-)
+    "h100.txt:nodes=2 h100.txt:nodes=3,fabric=rails+spine l4.txt:nodes=2 "
+    "l4.txt:nodes=3,fabric=rails l40s.txt:nodes=2,fabric=direct l40s.txt*2+h100.txt*1 "
+    "a100.xml:nodes=2 a100.xml:nodes=4,fabric=pods:2 dgx1:nodes=2,fabric=star "
+    "dgx-a100:nodes=3,fabric=planes:2 gb200-nvl72:nodes=2,fabric=star shared.txt:nodes=2 "
+    "mi250:nodes=2,loopback=off"
+).split()
 
 
 def all_ways(name: str) -> Topology:
@@ -180,14 +170,7 @@ def test_a_file_of_ours_is_as_it_is_unless_the_option_is_given(texts: Path) -> N
 def test_a_failure_takes_all_copies(texts: Path) -> None:
     made = topology("l4.txt:nodes=2")
     whole = plain_machine(made)
-    for name in (
-        "host0.NIC0",
-        "cpu0.0-cpu0.1",
-        "cpu0.0->cpu0.1",
-        "cpu1.1",
-        "fabric",
-        "nic0.2-fabric",
-    ):
+    for name in "host0.NIC0 cpu0.0-cpu0.1 cpu0.0->cpu0.1 cpu1.1 fabric nic0.2-fabric".split():
         down = find(made, name)
         alone = find(whole.machine, name)
         assert down.links == whole.spread(alone.links), name
@@ -294,10 +277,7 @@ source = "test"
 @pytest.mark.parametrize("kind", ["allgather", "alltoall", "allreduce"])
 @pytest.mark.parametrize(
     ("name", "links", "sm", "gts", "port"),
-    [
-        ("H100 80GB HBM3", 18, 90, "32.0", GEN5),
-        ("A100-SXM4-80GB", 12, 80, "16.0", GEN4),
-    ],
+    [("H100 80GB HBM3", 18, 90, "32.0", GEN5), ("A100-SXM4-80GB", 12, 80, "16.0", GEN4)],
 )
 def test_text_and_xml_of_one_host_are_one_machine(
     tmp_path: Path, name: str, links: int, sm: int, gts: str, port: Fraction, kind: str, each: int

@@ -1,7 +1,5 @@
 """Hosts placed in fabrics of files: leaf-spine TOML, Slurm's topology.conf, ibnetdiscover."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Naming what is down, and the machine that is left."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Boxes described in TOML: people's own files, and what is wrong with the wrong ones."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

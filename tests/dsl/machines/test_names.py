@@ -1,7 +1,5 @@
 """Parts of a machine by weft's names and by those of the machine's tools."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Casts in schedules: columns, files, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ A place of an input buffer is (rank, offset); an output place is the set of inpu
 summed into it. Written that way MPI's and NCCL's definitions are one line each.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Collective files: what comes back, and what is refused with a message and no traceback."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -62,16 +62,11 @@ def test_the_forms_of_a_resharding():
     assert (c.ranks, c.chunks, c.input_chunks, c.output_chunks) == (4, 2, 2, 1)
 
 
-WRONG = [
-    "reshard:0..7/3,8..15/8,8MB",
-    "reshard:0..7,8..15/0,8MB",
-    "reshard:tp,8..15,8MB",
-    "reshard:0..7,8..15",
-    "reshard:0..7",
-    "reshard:0..7,8..15,8MB,some",
-    "reshard:0..6,8..15,5",
-    "reshard:0+0,8..15,8MB",
-]
+WRONG = (
+    "reshard:0..7/3,8..15/8,8MB reshard:0..7,8..15/0,8MB reshard:tp,8..15,8MB "
+    "reshard:0..7,8..15 reshard:0..7 reshard:0..7,8..15,8MB,some reshard:0..6,8..15,5 "
+    "reshard:0+0,8..15,8MB"
+).split()
 
 
 @pytest.mark.parametrize("text", WRONG)

@@ -1,7 +1,5 @@
 """Which phases make a collective, judged against data that is followed from rank to rank."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Ways between GPUs, against plain enumeration of all simple paths."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product

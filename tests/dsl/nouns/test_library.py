@@ -1,7 +1,5 @@
 """The noun Library: reads what it writes; refuses gaps, overlaps, paths that leave its folder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

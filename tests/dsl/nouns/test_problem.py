@@ -1,7 +1,5 @@
 """The problem: who must hear whom, and what is said when somebody cannot."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The schedule: sorted by step, whatever the order it was given in, and its file says all."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

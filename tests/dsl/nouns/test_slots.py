@@ -1,7 +1,5 @@
 """Slots have one name: in place, the output's where the two buffers are one memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

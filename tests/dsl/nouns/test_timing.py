@@ -1,7 +1,5 @@
 """Numbers of the runtime model: each in the range of its key."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

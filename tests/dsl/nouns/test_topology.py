@@ -1,7 +1,5 @@
 """The machine: what may not exist, and what its views say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction as F
 

@@ -1,7 +1,5 @@
 """Workloads: their values, their files, and what is wrong with bad ones."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Groups of permutations against their definition: closures by hand on a few points."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Orbits: machines made with a known symmetry, catalogue machines, broken ones, relabelled ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations

@@ -1,7 +1,5 @@
 """Colour refinement: never splits an orbit, and numbers what it cannot tell apart alike."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Automorphisms: random machines relabelled, products of known groups, things that must fail."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction

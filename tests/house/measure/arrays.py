@@ -1,7 +1,5 @@
 """Detects columnar forms of programs, arrays of machines, and linear programs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator

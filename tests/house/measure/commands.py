@@ -1,7 +1,5 @@
 """The `weft` commands that are walked and timed, run in a given checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

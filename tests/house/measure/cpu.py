@@ -1,7 +1,5 @@
 """CPU seconds of whole commands in one checkout, or in two in turn."""
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 from statistics import median

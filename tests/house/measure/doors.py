@@ -1,7 +1,5 @@
 """Detects tables of runtime limits, starters of processes, and grammars of options."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

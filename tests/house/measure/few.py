@@ -1,7 +1,5 @@
 """Counts what should become fewer: small parts, knobs, near-doubles, words of the dialect."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter, defaultdict

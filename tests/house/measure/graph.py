@@ -1,7 +1,5 @@
 """The import graph: folders and files that know each other, lazy and dynamic imports."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 

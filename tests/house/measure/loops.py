@@ -4,8 +4,6 @@ The rule: a message holds several rows of the machine at once; if one of them is
 waits in the queue of that row and lets others pass.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator
 

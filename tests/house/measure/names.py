@@ -1,7 +1,5 @@
 """Names that occur twice, and numbers that have a name."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -4,8 +4,6 @@ A child process of :mod:`.walks`: `probe.py ANSWER module:function ARGUMENT…`,
 file to write and `module:function` the command line's entry.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import sys

@@ -1,7 +1,5 @@
 """The limits of `tests/house/ratchets.toml`, and which figures are above them."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sizes: lines, files, functions as the formatter writes them, comments, docstrings."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

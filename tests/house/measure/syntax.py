@@ -1,7 +1,5 @@
 """Small questions about syntax trees that the detections of ideas ask."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A checkout as its Python files: the working tree, a revision of git, or a formatted copy."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

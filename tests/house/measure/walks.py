@@ -1,7 +1,5 @@
 """Walks: the files that a command really enters, and the modules that it loads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Engines that do not listen: whoever asked to stop gets what was found until then."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, field
 from typing import ClassVar

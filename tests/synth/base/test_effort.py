@@ -1,7 +1,5 @@
 """What steers the engines is listed, can be changed, and is in the provenance where it was."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Shortest paths: the three ways to find them agree."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

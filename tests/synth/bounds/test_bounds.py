@@ -1,7 +1,5 @@
 """Lower bounds against published values; every certificate is checked from the definitions."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction
@@ -16,16 +14,7 @@ from work import calls_of
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology as machine
 from weft.dsl.nouns.collective import custom, make, one_shot_allreduce
-from weft.dsl.nouns.topology import (
-    Node,
-    NodeKind,
-    Resource,
-    Topology,
-    both_ways,
-    gpu,
-    link,
-    switch,
-)
+from weft.dsl.nouns.topology import Node, NodeKind, Resource, Topology, both_ways, gpu, link, switch
 from weft.synth.bounds import Bounds, bounds, lower_bound_us
 
 

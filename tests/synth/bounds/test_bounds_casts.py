@@ -1,7 +1,5 @@
 """Bounds and optima of machines whose switches copy and sum, in exact rationals."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction
@@ -63,8 +61,7 @@ def test_the_optimum_is_exact(text: str, ps: str, proved: bool):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "ps"),
-    list(enumerate(("20/9", "80/27", "25/9", "8/3", "70/27", "160/63"), 2)),
+    ("ranks", "ps"), list(enumerate(("20/9", "80/27", "25/9", "8/3", "70/27", "160/63"), 2))
 )
 def test_groups_of_a_box(ranks: int, ps: str):
     machine = topology("dgx-h100:nvls=on").restricted_to(range(ranks))

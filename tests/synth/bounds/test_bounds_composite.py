@@ -1,7 +1,5 @@
 """Composite bounds: never above what a schedule takes, in any cost model, and worth something."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """The limits of the search for bounds: less effort finds weaker bounds, never wrong ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.base.errors import UserError

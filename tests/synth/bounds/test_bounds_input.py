@@ -1,7 +1,5 @@
 """Machines that cannot do it are told why, and no number is too odd."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

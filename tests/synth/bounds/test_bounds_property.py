@@ -1,7 +1,5 @@
 """Lower bounds of random small machines against brute force over all cuts and partitions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 
@@ -23,15 +21,7 @@ from weft.synth.lp.certified import LinearProgram, certified_minimum, quotient
 WIDTHS = st.sampled_from([1, 2, 3, 5, 25, Fraction(25, 2), Fraction(1, 3)])
 KINDS = [str(k) for k in Kind if k is not Kind.CUSTOM]
 SYMMETRIC = ("allgather", "reduce_scatter", "allreduce", "alltoall", "multiroot_scatter")
-SPREAD = (
-    "allgather",
-    "reduce_scatter",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "multiroot_broadcast",
-)
+SPREAD = "allgather reduce_scatter broadcast reduce gather scatter multiroot_broadcast".split()
 
 
 @st.composite

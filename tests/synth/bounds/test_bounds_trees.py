@@ -1,7 +1,5 @@
 """Tree prices: minimum arborescences against brute force, and never above the best bound."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product

@@ -1,7 +1,5 @@
 """Classes of chunks of a collective's demand, against counting them one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

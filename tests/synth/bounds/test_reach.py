@@ -1,7 +1,5 @@
 """Pairs served across a cut in time: closed forms, and no schedule is quicker on any machine."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction

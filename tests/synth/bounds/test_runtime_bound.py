@@ -1,7 +1,5 @@
 """Least time of any program of a runtime: known values, programs that attain it, none below."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -232,10 +230,7 @@ def test_numbers_at_best_stand_only_where_the_machine_has_none_of_its_own() -> N
             most = least(machine, "allreduce", size, runtime)
             assert least(machine, "allreduce", size, runtime, best=True) <= most
     rccl = at_best(ModelChoice(), topology("mi300x"), "rccl").given
-    assert {one.key: float(one.value) for one in rccl} == {
-        "efficiency.LL": 0.5,
-        "reach.xgmi": 0.78,
-    }
+    assert {one.key: float(one.value) for one in rccl} == {"efficiency.LL": 0.5, "reach.xgmi": 0.78}
 
 
 def test_a_runtime_without_a_model_is_refused() -> None:

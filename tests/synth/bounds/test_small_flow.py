@@ -1,7 +1,5 @@
 """Flows and cuts in plain Python beside OR-Tools'."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Prices by multiplicative weights and a program over trees: near the exact flow program."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

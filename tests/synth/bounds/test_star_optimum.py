@@ -1,7 +1,5 @@
 """Bounds, packings and the judge of casts against all that can be done on a star of three ranks."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -18,14 +16,10 @@ from weft.synth.bounds.bounds import bandwidth_bound
 from weft.synth.judge.casts import cast_problems, cast_shape_problems
 
 EVEN = (50, 50, 50)
-ABLE = [
-    "multicast",
-    "reduces",
-    "multicast+reduces",
-    "multicast+reduces+issuer_in_group",
-    "multicast+reduces+turns",
-    "multicast+reduces+turns+issuer_in_group",
-]
+ABLE = (
+    "multicast reduces multicast+reduces multicast+reduces+issuer_in_group "
+    "multicast+reduces+turns multicast+reduces+turns+issuer_in_group"
+).split()
 
 
 def machine_of(star: Star) -> Topology:

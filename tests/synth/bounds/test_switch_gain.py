@@ -1,7 +1,5 @@
 """Whether switches that compute help, and what binds."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The engine portfolio: who is asked, who wins, what is said, how it ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar

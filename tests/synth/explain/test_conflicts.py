@@ -1,7 +1,5 @@
 """Infeasible sketches explained: the smallest set of rules, and that it is the smallest."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.catalogue import topology
@@ -12,12 +10,7 @@ from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.sketch import Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
-from weft.synth.explain.conflicts import (
-    Conflict,
-    find_conflict,
-    prove_conflict,
-    statements,
-)
+from weft.synth.explain.conflicts import Conflict, find_conflict, prove_conflict, statements
 from weft.synth.explain.feasibility import Feasibility
 
 RINGS = "0 <-> 1, 1 <-> 3, 3 <-> 2, 2 <-> 6, 6 <-> 7, 7 <-> 5, 5 <-> 4, 4 <-> 0"

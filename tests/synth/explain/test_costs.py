@@ -1,7 +1,5 @@
 """What rules cost, where that can be reckoned by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.base.errors import UserError

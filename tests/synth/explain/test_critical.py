@@ -1,7 +1,5 @@
 """What binds schedules of which it is known."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.base.errors import UserError

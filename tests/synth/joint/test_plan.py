@@ -176,10 +176,7 @@ def test_own_routes_where_nothing_is_gained():
 
 
 def test_priority_ends_a_class_early():
-    late = [
-        collective("a", "alltoall", range(8), 50),
-        collective("b", "alltoall", range(8), 50),
-    ]
+    late = [collective("a", "alltoall", range(8), 50), collective("b", "alltoall", range(8), 50)]
     early = [late[0], replace(late[1], priority=0)]
     ends = planner("dgx1", early).plan().ends
     assert ends[1] < 0.7 * ends[0]

@@ -1,7 +1,5 @@
 """Shapes ranked by a workload: known alltoalls, and no better one left out."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

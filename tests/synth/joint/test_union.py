@@ -1,7 +1,5 @@
 """Custom collectives as unions of standard ones: bounds and schedules of all together."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

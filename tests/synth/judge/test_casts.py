@@ -1,7 +1,5 @@
 """The verifier of casts: right ones pass, and each kind of mistake is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Schedules with casts against rules of a sketch, and machines narrowed by them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Schedules against the rules of a sketch: each rule kept, and broken."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -338,11 +336,7 @@ def test_chunks_by_size_are_one_of_the_numbers() -> None:
 
 BOXES, RAILS = ((0, 1), (2, 3)), ((0, 2), (1, 3))
 RAILED = Phases(
-    (
-        Phase(Kind.REDUCE_SCATTER, BOXES),
-        Phase(Kind.ALLREDUCE, RAILS),
-        Phase(Kind.ALLGATHER, BOXES),
-    ),
+    (Phase(Kind.REDUCE_SCATTER, BOXES), Phase(Kind.ALLREDUCE, RAILS), Phase(Kind.ALLGATHER, BOXES)),
     Kind.ALLREDUCE,
     label="rails",
 )

@@ -1,7 +1,5 @@
 """The verifier against an oracle written with Python sets, and against mutations."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable

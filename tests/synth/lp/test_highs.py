@@ -1,7 +1,5 @@
 """HiGHS is asked as SciPy asks it, and loaded without SciPy's package."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -53,12 +53,7 @@ def test_a_vertex_with_an_odd_denominator_is_exact():
 def test_equalities_and_bounds():
     # max x subject to x + 7y = 3, y >= 1/7·x, x <= 1: min -x.
     lp = LinearProgram(
-        ints(-1, 0),
-        csr_array([[1, -7]]),
-        ints(0),
-        csr_array([[1, 7]]),
-        ints(3),
-        ints(1, UNBOUNDED),
+        ints(-1, 0), csr_array([[1, -7]]), ints(0), csr_array([[1, 7]]), ints(3), ints(1, UNBOUNDED)
     )
     answer = certified_minimum(lp)
     assert answer.lower == -1

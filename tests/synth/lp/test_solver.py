@@ -1,7 +1,5 @@
 """Processes of solvers and those who start them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

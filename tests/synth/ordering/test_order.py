@@ -1,7 +1,5 @@
 """Order in time: known steps, certificates, random workloads against a plain judge."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations

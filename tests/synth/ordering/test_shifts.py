@@ -1,7 +1,5 @@
 """Shifts of jobs: known answers, and small cases against all shifts."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import product
 

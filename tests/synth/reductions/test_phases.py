@@ -1,7 +1,5 @@
 """Phases as a reduction: parts, the machines of groups, and schedules that are put together."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A reduction is one frozen class in one tuple; solving knows nothing else of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, ClassVar
 

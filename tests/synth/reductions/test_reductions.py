@@ -1,7 +1,5 @@
 """Reductions and pruning: what comes back is a valid schedule of the original problem."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,14 +9,7 @@ from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from shares import in_pieces
-from strategies import (
-    collectives,
-    custom_collectives,
-    ring,
-    schedules,
-    topologies,
-    tree_schedule,
-)
+from strategies import collectives, custom_collectives, ring, schedules, topologies, tree_schedule
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.spans import Source, Span

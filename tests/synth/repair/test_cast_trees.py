@@ -1,7 +1,5 @@
 """Schedules with casts after failures: the group shrinks, and what is mended is right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """What single failures cost: one per orbit says the same as each alone."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Mended schedules do what the collective asks, on what is left."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache

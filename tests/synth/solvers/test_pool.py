@@ -1,7 +1,5 @@
 """Solvers die, are cut off, lack memory: what was found stays, and the next question works."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

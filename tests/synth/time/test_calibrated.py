@@ -1,7 +1,5 @@
 """The calibrated runtime model: which number holds, where it is from, and what it does to times."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Times of casts by the rule *legs*: by hand, and against a slow simulator."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The order inside a step changes who waits, and nothing else."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction

@@ -1,21 +1,18 @@
 """Program simulation against sums done by hand, a slow simulator that reads like the rule, and
 bounds."""
 
-from __future__ import annotations
-
 import random
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
+import patterns
 import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_programs import random_program
 from slow_program import Slow
 from strategies import schedules
-from timed_cases import MODELS, cases
 from timed_programs import (
     all_pairs,
     binomial_broadcast,
@@ -27,22 +24,113 @@ from timed_programs import (
     stream,
 )
 
-from weft.backends.compile.compile import lower_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.dsl.base.errors import BadTopology, CheckFailed, UserError
 from weft.dsl.catalogue import topology
-from weft.dsl.nouns.program import Block, Program, Protocol
+from weft.dsl.nouns.program import Block, Instr, Program, Protocol
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Link, Resource, Topology, both_ways, gpu
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.time import program_kernel
 from weft.synth.time import program_time as module
 from weft.synth.time.program_machine import Activity, Machine
-from weft.synth.time.program_time import (
-    ProgramClock,
-    ProgramSimulation,
-    simulate_program,
-)
+from weft.synth.time.program_time import ProgramClock, ProgramSimulation, simulate_program
 from weft.synth.time.runtime_model import MSCCL, RCCL, ProtocolModel, RuntimeModel
+
+MODELS = (MSCCL, replace(MSCCL, overhead_us=Fraction(1, 2), local_GBps=200))
+
+
+@st.composite
+def cases(draw: st.DrawFn, most_turns: int) -> tuple[Program, Topology, int]:
+    """Programs of textbook schedules on machines of mixed speed, for some iterations."""
+    n, k = draw(st.integers(2, 5)), draw(st.integers(1, 3))
+    seed = draw(st.integers(0, 99))
+    schedule: Schedule = draw(
+        st.sampled_from(
+            (
+                lambda: patterns.ring_allreduce(n, k),
+                lambda: patterns.random_allreduce(n, k, seed),
+                lambda: patterns.direct_alltoall(n, k),
+                lambda: patterns.tree_broadcast(n, patterns.full(n), k),
+                lambda: patterns.one_shot(n, k),
+                lambda: draw(schedules(max_ranks=4)),
+            )
+        )
+    )()
+    options = CompileOptions(
+        instances=draw(st.integers(1, 2)), protocol=draw(st.sampled_from(Protocol))
+    )
+    machine = schedule.topology
+    if not machine.resources and draw(st.booleans()):
+        machine = topology(f"hub:{machine.ranks},bw={draw(st.sampled_from([7, 25]))}GB/s")
+    compiled = lower_schedule(schedule, options)
+    payload = MSCCL.protocols[compiled.protocol].payload
+    eighths = 8 * draw(st.integers(0, most_turns - 1)) + draw(st.integers(1, 8))
+    size = eighths * payload // 8 * compiled.message_chunks + draw(st.integers(-1, 1))
+    return compiled, machine, size
+
+
+@dataclass
+class Draft:
+    """A thread block that is being written."""
+
+    send: int | None
+    recv: int | None
+    channel: int
+    code: list[Instr] = field(default_factory=list)
+
+
+def random_program(dice: random.Random) -> Program:
+    """Two to five ranks; single messages, forwarded ones, local work and waits in any order.
+
+    Instructions are written in an order in which they could be done one after the other, so the
+    program ends whatever the FIFOs hold.
+    """
+    ranks, chunks = dice.randint(2, 5), 6
+    blocks: list[list[Draft]] = [[] for _ in range(ranks)]
+    paths = [_path(dice, blocks, channel) for channel in range(dice.randint(1, 4))]
+    for _ in range(dice.randint(1, 12)):
+        if dice.random() < 0.25:
+            rank = dice.randrange(ranks)
+            if blocks[rank]:
+                block = dice.randrange(len(blocks[rank]))
+                _write(dice, blocks[rank], block, dice.choice(("cpy", "re", "nop")), chunks, 1)
+        else:
+            count, path = dice.choice((1, 1, 2, 3)), dice.choice(paths)
+            for place, (rank, block) in enumerate(path):
+                last = place == len(path) - 1
+                op = "s" if not place else "r" if last else dice.choice(("rcs", "rrcs", "rrs"))
+                _write(dice, blocks[rank], block, op, chunks, count)
+    bodies = [[Block(b.channel, b.send, b.recv, tuple(b.code)) for b in rank] for rank in blocks]
+    return program(dice.choice(("allreduce", "broadcast")), bodies, ranks * chunks)
+
+
+def _path(dice: random.Random, blocks: list[list[Draft]], channel: int) -> list[tuple[int, int]]:
+    """Neighbours on a line through some ranks, by new blocks: (rank, block) of each."""
+    most, first = len(blocks), dice.randrange(len(blocks))
+    length = dice.randint(2, most)
+    through = [(first + k) % most for k in range(length)]
+    if dice.random() < 0.5:
+        through.reverse()
+    path = []
+    for place, rank in enumerate(through):
+        send = through[place + 1] if place < length - 1 else None
+        path.append((rank, len(blocks[rank])))
+        blocks[rank].append(Draft(send, through[place - 1] if place else None, channel))
+    return path
+
+
+def _write(
+    dice: random.Random, rank: list[Draft], block: int, op: str, chunks: int, count: int
+) -> None:
+    """An instruction that waits for some of those before it on its rank."""
+    waits = []
+    for other, draft in enumerate(rank):
+        if other != block and draft.code and dice.random() < 0.4:
+            waits.append((other, dice.randrange(len(draft.code))))
+    place = f"o{dice.randrange(chunks - count + 1)}"
+    rank[block].code.append(instr(op, place, 0 if op == "nop" else count, tuple(waits)))
+
 
 MB = 1_000_000  # 40 µs on a cable of 25 GB/s
 ALPHA = 0.7
@@ -250,10 +338,7 @@ def test_other_reasons_never_to_end() -> None:
     [
         ([Block(0, 1, None, ()), Block(0, 1, None, ())], "tb 1 uses the connection from rank 0"),
         ([Block(0, None, None, (instr("s", "o0"),))], r"step 0 \(s\) sends: expected a send peer"),
-        (
-            [Block(0, 1, None, (instr("rcs", "o0"),))],
-            r"\(rcs\) receives: expected a receive peer",
-        ),
+        ([Block(0, 1, None, (instr("rcs", "o0"),))], r"\(rcs\) receives: expected a receive peer"),
         ([Block(0, 1, None, (instr("s", "o0", 1, ((4, 0),)),))], "tb 4, which does not exist"),
     ],
 )

@@ -1,7 +1,5 @@
 """The simulator against sums done by hand, a slow one that reads like the rule, and bounds."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The timeline of a schedule against the simulation it keeps more of, and against the rule."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -177,10 +175,7 @@ def test_a_send_is_recorded_with_its_message() -> None:
     assert [
         (Activity(a), b, e)
         for a, b, e in zip(run.phase, run.phase_start_us, run.phase_end_us, strict=True)
-    ] == [
-        (Activity.SENDING, 0, 10),
-        (Activity.MESSAGE, 0, 15),
-    ]
+    ] == [(Activity.SENDING, 0, 10), (Activity.MESSAGE, 0, 15)]
 
 
 @pytest.mark.parametrize("make", [ring_allgather, ring_allreduce, lambda n: chain_broadcast(n, 2)])

@@ -1,7 +1,5 @@
 """Allreduces by library calls: what is written, proved and refused, and a run on gloo."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -53,10 +51,7 @@ WRONG = [
     ((TWO.calls[0], TWO.calls[0], *TWO.calls[1:]), "windows that are not the same|1 pieces"),
     ((LibraryCall("reduce_scatter", ((0, 1), (2,))), *TWO.calls[1:]), "not one known call"),
     ((TWO.calls[0], LibraryCall("all_reduce", ((0, 3), (1, 2))), TWO.calls[2]), "not the same"),
-    (
-        (*TWO.calls[:2], LibraryCall("all_gather", ((1, 0), (2, 3)))),
-        "pieces that do not follow",
-    ),
+    ((*TWO.calls[:2], LibraryCall("all_gather", ((1, 0), (2, 3)))), "pieces that do not follow"),
 ]
 
 

@@ -1,20 +1,11 @@
 """The files of docs/outside.md in the simulators themselves, where a path names them, and what
 stands beside them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from outside_simulators import (
-    ASTRA_SIM,
-    LOGGOPSIM,
-    astra_sim_us,
-    loggopsim_us,
-    made,
-    time_of,
-)
+from outside_simulators import ASTRA_SIM, LOGGOPSIM, astra_sim_us, loggopsim_us, made, time_of
 from strategies import hub
 
 from weft.backends.formats.chakra.format import ChakraEt, Segments, Turns, network_files, network_of
@@ -49,11 +40,7 @@ def through(n: int) -> Schedule:
     return Schedule.of(hub(n), make("alltoall", n), moves)
 
 
-CASES = {
-    "ring": around("ring:8"),
-    "full": around("full:4"),
-    "switch": through(6),
-}
+CASES = {"ring": around("ring:8"), "full": around("full:4"), "switch": through(6)}
 
 
 @pytest.mark.skipif(not ASTRA_SIM, reason="WEFT_ASTRA_SIM names no ASTRA-sim binary")

@@ -1,7 +1,5 @@
 """Chakra execution traces: bytes, traps of the format, and the rule of the simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -172,10 +170,9 @@ def test_messages_are_stored_whole_at_a_switch() -> None:
 
 @pytest.mark.parametrize("name", ["ring", "alltoall"])
 def test_direct_machines_take_what_weft_says(name: str) -> None:
-    schedule = {
-        "ring": patterns.ring_allgather(6, 2),
-        "alltoall": patterns.direct_alltoall(5, 1),
-    }[name]
+    schedule = {"ring": patterns.ring_allgather(6, 2), "alltoall": patterns.direct_alltoall(5, 1)}[
+        name
+    ]
     graph = graph_of_schedule(schedule, "x", 1 << 20, lambda _: 0)
     ours = simulate(schedule, 1 << 20).time_us
     assert astra_sim_us(graph, schedule.topology) == pytest.approx(ours, rel=0.01)

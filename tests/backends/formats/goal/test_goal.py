@@ -1,7 +1,5 @@
 """GOAL: the text is read as it was written, refused where it is wrong, and timed by LogGOP."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Message graphs: what is made is proved by the judge, and what is broken is found by it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import patterns

@@ -1,7 +1,5 @@
 """GOAL texts and Chakra traces of many schedules, in strict readers of the published grammars."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import outside_readers
@@ -18,17 +16,9 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 
 MACHINES = (
-    "ring:5",
-    "full:4",
-    "torus:3x3",
-    "hypercube:3",
-    "fat-tree:k=4",
-    "dgx1",
-    "dgx2",
-    "mi250",
-    "dgx-a100:nodes=2",
-    "dgx-h100:nodes=2",
-)
+    "ring:5 full:4 torus:3x3 hypercube:3 fat-tree:k=4 dgx1 dgx2 mi250 dgx-a100:nodes=2 "
+    "dgx-h100:nodes=2"
+).split()
 COLLECTIVES = {
     "allreduce": ("classic",),
     "allgather": ("classic",),

@@ -1,7 +1,5 @@
 """Packings become programs by the command line: XML, plans, programs by offsets, proved and run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -70,10 +68,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 
 @pytest.mark.parametrize(
-    ("topology", "collective", "engine"),
-    [
-        ("ring:4,dead=3-0", "allreduce", "packing"),
-    ],
+    ("topology", "collective", "engine"), [("ring:4,dead=3-0", "allreduce", "packing")]
 )
 def test_packings_as_xml(shell: Shell, topology: str, collective: str, engine: str) -> None:
     facts = shell.emitted(shell.packed(topology, collective, engine))

@@ -1,7 +1,5 @@
 """The text of the files: two golden ones, and what the format cannot hold."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

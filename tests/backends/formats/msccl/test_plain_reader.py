@@ -1,7 +1,5 @@
 """The quick reader of canonical blocks reads what the reader of single elements reads."""
 
-from __future__ import annotations
-
 import re
 from random import Random
 

@@ -1,7 +1,5 @@
 """The reader reads what the runtimes read: their lexical rules, their numbers, their fusion."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest
@@ -19,6 +17,7 @@ from msccl_files import (
     pairs_allreduce,
     ring_allreduce,
 )
+from xml_edit import add_step, both, step, sub
 
 from weft.backends.check.checker import check_program
 from weft.backends.execute.execute import run_program
@@ -92,6 +91,9 @@ def test_what_the_runtimes_accept(name: str) -> None:
     assert changed.ranks == plain.ranks
 
 
+CROWD = " ".join(f'a{k}="1"' for k in range(7))
+"""Attributes more than a step may have."""
+
 REJECTED = {
     "tab": (lambda t: t.replace("  <gpu", "\t<gpu"), "not '\\\\t'", ":2:1"),
     "declaration": (lambda t: '<?xml version="1.0"?>\n' + t, "declaration", ":1:1"),
@@ -121,6 +123,16 @@ REJECTED = {
     "unknown collective": (lambda t: t.replace("allgather", "AllGather"), "unknown coll", ""),
     "missing rank": (lambda t: t.replace('ngpus="2"', 'ngpus="3"'), "got none of rank 2", ""),
     "rank twice": (lambda t: t.replace('gpu id="1"', 'gpu id="0"'), "second <gpu>", ""),
+    "seventeen attributes": (sub("<step ", f"<step {CROWD} "), "'hasdep' of <step>", ":4:7"),
+    "text between blocks": (sub("  <tb", "  x <tb"), "is expected", ":3:5"),
+    "truncated": (lambda t: t[:-40], "inside a tag", ""),
+    "no deps on a nop": (
+        both(add_step(0, 0, 0, "nop"), step(0, 0, 0, deps=None)),
+        "'deps' of <step>",
+        "",
+    ),
+    "the type ra": (step(0, 1, 0, type="ra"), "unknown type 'ra'", ""),
+    "a buffer on an ignored side": (step(0, 0, 0, dstbuf="q"), "unknown dstbuf", ""),
     "empty": (lambda t: "", "empty", ":1:1"),
     "only blanks": (lambda t: " \n ", "empty", ":1:1"),
     "entity bomb": (
@@ -143,10 +155,10 @@ def test_what_no_runtime_reads(name: str) -> None:
 
 
 def test_only_sixteen_attributes_count() -> None:
-    crowd = " ".join(f'a{i}="1"' for i in range(6))
+    crowd = CROWD.removesuffix(' a6="1"')
     assert read_msccl_xml(TWO.replace(' s="0"', f' {crowd} s="0"')).ranks
     with pytest.raises(BadFile, match="'hasdep' of <step> is missing"):
-        read_msccl_xml(TWO.replace(' s="0"', f' {crowd} a6="1" s="0"', 1))
+        read_msccl_xml(TWO.replace(' s="0"', f' {CROWD} s="0"', 1))
 
 
 def test_every_truncation_is_one_clear_error() -> None:

@@ -1,7 +1,5 @@
 """Plans compiled of schedules with casts: proved, executed exactly; mutants rejected; refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -134,11 +132,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         "mscclpp-json",
         "sums int32, not float16, bfloat16, float32, uint32; dtype= says",
     ),
-    "across nodes": (
-        lambda: two_shot(4),
-        "mscclpp-json{gpus_per_node=2}",
-        "on several nodes",
-    ),
+    "across nodes": (lambda: two_shot(4), "mscclpp-json{gpus_per_node=2}", "on several nodes"),
     "MSCCL XML": (lambda: two_shot(3), "msccl-xml", "lacks instructions and channel types"),
     "torch": (lambda: two_shot(3), "torch", "library's own allreduce"),
     "JAX": (lambda: two_shot(3), "jax", "no sum"),

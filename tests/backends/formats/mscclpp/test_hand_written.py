@@ -1,7 +1,5 @@
 """Plans by hand, of what weft does not emit: pipelines, barriers, shares, remote reads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading and writing plans, a plan of MSCCL++'s own, and what cannot be emitted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

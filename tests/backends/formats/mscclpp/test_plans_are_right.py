@@ -1,7 +1,5 @@
 """Emitted plans: within the schema, proved by the checker, executed right in adversarial orders."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

@@ -1,8 +1,5 @@
 """Spoiled plans are rejected, each for the right reason; execution shows that they are wrong."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 
 import patterns
@@ -78,270 +75,35 @@ def swap_buffers(plan: ExecutionPlan) -> ExecutionPlan:
     return with_block(plan, 0, 0, swapped)
 
 
-PUT = first(RING, PlanOp.PUT)[1]
-ONE = LocalChunks(Buffer.INPUT, 0, 1)
+def mine(index: int, size: int = 1) -> LocalChunks:
+    return LocalChunks(Buffer.INPUT, index, size)
 
-WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
-    # how, the check that must find it, words of its message
-    "a signal is missing": (lambda: drop(RING, PlanOp.SIGNAL), "signals", "a wait never ends"),
-    "a wait is missing": (lambda: drop(RING, PlanOp.WAIT), "signals", "next launch"),
-    "nobody tells that it is ready": (
-        lambda: drop(RING, PlanOp.RELAXED_SIGNAL),
-        "signals",
-        "never",
-    ),
-    "no handshake at all": (
-        lambda: drop(drop(RING, PlanOp.RELAXED_WAIT), PlanOp.RELAXED_SIGNAL, nth=1),
-        "handshake",
-        "begun",
-    ),
-    "no nop before a signal": (lambda: nop_before(RING, PlanOp.SIGNAL), "races", "unordered"),
-    "no nop after a wait": (lambda: nop_before(RING, PlanOp.REDUCE_SEND), "races", "unordered"),
-    "no nop before a put": (lambda: nop_before(RING, PlanOp.PUT), "handshake", "begun"),
-    "no nop before a release": (lambda: nop_before(SHOTS, PlanOp.RELEASE), "races", "unordered"),
-    "a relaxed signal for data": (
-        lambda: change(RING, PlanOp.SIGNAL, op=PlanOp.RELAXED_SIGNAL),
-        "races",
-        "unordered",
-    ),
-    "a relaxed wait for data": (
-        lambda: change(RING, PlanOp.WAIT, op=PlanOp.RELAXED_WAIT),
-        "races",
-        "unordered",
-    ),
-    "a release is missing": (
-        lambda: drop(SHOTS, PlanOp.RELEASE),
-        "semaphores",
-        "a wait never ends",
-    ),
-    "an acquire is missing": (lambda: drop(SHOTS, PlanOp.ACQUIRE), "semaphores", "another value"),
-    "a semaphore begins with one": (
-        lambda: with_gpu(SHOTS, 0, lambda g: replace(g, semaphores=(1,) * len(g.semaphores))),
-        "races",
-        "unordered",
-    ),
-    "a semaphore begins below zero": (
-        lambda: with_gpu(SHOTS, 0, lambda g: replace(g, semaphores=(-1,) * len(g.semaphores))),
-        "semaphores",
-        "begins at -1: a wait never ends",
-    ),
-    "waits before signals on both sides": (lambda: crossed(), "deadlock", "cycle of waits"),
-    "65 operations": (lambda: many(RING, 65), "limits", "operations: expected at most 64"),
-    "nine channels at once": (
-        lambda: change(RING, PlanOp.SIGNAL, ids=(0,) * 9),
-        "limits",
-        "got 9",
-    ),
-    "seventeen semaphores": (
-        lambda: change(SHOTS, PlanOp.ACQUIRE, ids=(0,) * 17),
-        "limits",
-        "at most 16",
-    ),
-    "eleven operands": (
-        lambda: change(RING, PlanOp.REDUCE_SEND, src=(ONE,) * 11),
-        "limits",
-        "11 operands",
-    ),
-    "seventeen channels": (
-        lambda: with_block(
-            RING, 0, 0, lambda t: replace(t, channels=((Channel.MEMORY, (0, 1) * 8 + (0,)),))
-        ),
-        "limits",
-        "memory channels: expected at most",
-    ),
-    "barrier 16": (
-        lambda: put_in(RING, (0, 0, 0), Operation(PlanOp.BARRIER, barrier=(16, 1))),
-        "limits",
-        "below 16, got 16",
-    ),
-    "a barrier one block never reaches": (
-        lambda: put_in(
-            SHOTS,
-            (0, 0, 0),
-            Operation(PlanOp.BARRIER, barrier=(0, 2)),
-            SHOTS.gpus[0].blocks[0].ops[0],
-        ),
-        "barriers",
-        "used by 1",
-    ),
-    "an index beyond the buffer": (
-        lambda: change(RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, 4, 1),)),
-        "bounds",
-        "i[4",
-    ),
-    "a remote index beyond the buffer": (
-        lambda: change(RING, PlanOp.PUT, dst=(RemoteChunks(0, 9, 1),)),
-        "bounds",
-        "rank 1 s[9",
-    ),
-    "a size beyond the buffer": (
-        lambda: change(
-            RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, 3, 2),), dst=(RemoteChunks(0, 0, 2),)
-        ),
-        "bounds",
-        "i[3",
-    ),
-    "a negative index": (
-        lambda: change(RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, -1, 1),)),
-        "bounds",
-        "i[-1",
-    ),
-    "a channel beyond the list": (
-        lambda: change(RING, PlanOp.WAIT, ids=(2,)),
-        "ids",
-        "channel below 2, got 2",
-    ),
-    "a remote buffer beyond the list": (
-        lambda: change(RING, PlanOp.PUT, dst=(RemoteChunks(5, 0, 1),)),
-        "ids",
-        "remote buffer 5",
-    ),
-    "a semaphore beyond the list": (
-        lambda: change(SHOTS, PlanOp.ACQUIRE, ids=(40,)),
-        "ids",
-        "semaphore below 4, got 40",
-    ),
-    "a channel to oneself": (
-        lambda: with_gpu(
-            RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (0, 3)),))
-        ),
-        "ids",
-        "expected another rank",
-    ),
-    "a buffer of nobody": (
-        lambda: with_gpu(
-            RING,
-            0,
-            lambda g: replace(
-                g, remote=(RemoteBuffer(7, Buffer.OUTPUT, (Channel.MEMORY,)), *g.remote[1:])
-            ),
-        ),
-        "ids",
-        "another rank, got 7",
-    ),
-    "swapped channels": (lambda: swap_channels(RING), "signals", "signals to"),
-    "swapped buffers": (lambda: swap_buffers(RING), "bounds", "rank 1 s[3"),
-    "one channel fewer": (
-        lambda: with_gpu(
-            RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (1,)),))
-        ),
-        "ids",
-        "of the GPU's 1",
-    ),
-    "a channel with no other end": (
-        lambda: with_gpu(
-            RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (2, 3)),))
-        ),
-        "signals",
-        "other end is missing",
-    ),
-    "unequal sizes": (
-        lambda: change(RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, 0, 2),)),
-        "form",
-        "expected destinations of the sources' sizes",
-    ),
-    "a put without destination": (lambda: change(RING, PlanOp.PUT, dst=()), "form", "dst_buff"),
-    "a sum of one": (lambda: change(RING, PlanOp.REDUCE_SEND, src=(ONE,)), "form", "src_buff"),
-    "a put from two buffers": (
-        lambda: change(
-            RING,
-            PlanOp.PUT,
-            src=(ONE, LocalChunks(Buffer.OUTPUT, 0, 1)),
-            dst=(*PUT.dst, RemoteChunks(0, 1, 1)),
-        ),
-        "traps",
-        "buffer of the first",
-    ),
-    "a port put on one channel for two": (
-        lambda: change(
-            PORTS,
-            PlanOp.PUT_SIGNAL,
-            src=(ONE, ONE),
-            dst=(RemoteChunks(0, 0, 1), RemoteChunks(0, 1, 1)),
-        ),
-        "form",
-        "a channel for each",
-    ),
-    "a port put to another than its channel": (
-        lambda: change(PORTS, PlanOp.PUT_SIGNAL, ids=(1,)),
-        "ids",
-        "through a channel to",
-    ),
-    "nobody hears that the network is done": (
-        lambda: drop(drop(PORTS, PlanOp.WAIT, nth=6), PlanOp.SIGNAL, nth=1),
-        "ending",
-        "network",
-    ),
-    "a flush of nothing": (lambda: unflushed(), "races", "unordered"),
-    "a get with other offsets": (
-        lambda: put_in(
-            RING,
-            (0, 0, 3),
-            Operation(
-                PlanOp.GET,
-                Channel.MEMORY,
-                src=(RemoteChunks(0, 0, 1),),
-                dst=(LocalChunks(Buffer.OUTPUT, 1, 1),),
-            ),
-        ),
-        "traps",
-        "swaps",
-    ),
-    "a maximum": (
-        lambda: change(RING, PlanOp.REDUCE_SEND, reduce_op="max"),
-        "traps",
-        "always adds",
-    ),
-    "another protocol": (lambda: replace(RING, protocol="ll"), "form", "'ll'"),
-    "no input chunks": (
-        lambda: with_gpu(RING, 0, lambda g: replace(g, input_chunks=0)),
-        "form",
-        "input_chunks: expected 1 or more",
-    ),
-    "odd alignment": (lambda: replace(RING, alignment=4), "form", "alignment"),
-    "too many threads": (lambda: replace(RING, threads=2048), "form", "2048"),
-    "sizes upside down": (lambda: replace(RING, min_bytes=1 << 31), "form", "min_message_size"),
-    "packets under Simple": (lambda: replace(PACKETS, protocol="Simple"), "traps", "packets"),
-    "packets without the second half": (
-        lambda: replace(PACKETS, double_scratch=False),
-        "handshake",
-        "packets",
-    ),
-    "double scratch for plain puts": (
-        lambda: replace(RING, double_scratch=True),
-        "traps",
-        "first half",
-    ),
-    "packets nobody sends": (
-        lambda: drop(PACKETS, PlanOp.PUT_PACKETS),
-        "deadlock",
-        "never written",
-    ),
-    "packets written twice": (lambda: twice(), "packets", "twice"),
-    "packets over plain data": (lambda: mixed(), "races", "plain data"),
-    "a packet put through a port": (lambda: port_packets(), "traps", "rppkt"),
-    "stale scratch": (lambda: drop(RING, PlanOp.PUT), "stale", "never written before"),
-    "a nested pipeline": (
-        lambda: put_in(
-            RING,
-            (0, 0, 3),
-            Operation(
-                PlanOp.PIPELINE,
-                unit=16,
-                chunks=1,
-                body=(Operation(PlanOp.PIPELINE, unit=16, chunks=1),),
-            ),
-        ),
-        "form",
-        "inside a pipeline",
-    ),
-    "a pipeline over short operands": (
-        lambda: put_in(RING, (0, 0, 3), Operation(PlanOp.PIPELINE, unit=16, chunks=2, body=(PUT,))),
-        "bounds",
-        "run past",
-    ),
-    "the input of an in-place allgather": (lambda: moving(), "placement", "another offset"),
-}
+
+def theirs(buffer: int, index: int, size: int = 1) -> RemoteChunks:
+    return RemoteChunks(buffer, index, size)
+
+
+def gpu(plan: ExecutionPlan, **fields: object) -> ExecutionPlan:
+    """With other fields of rank 0."""
+    return with_gpu(plan, 0, lambda g: replace(g, **fields))
+
+
+def channels_to(*ranks: int) -> ExecutionPlan:
+    """The ring, whose rank 0 has channels to these ranks."""
+    return gpu(RING, channels=(PlanChannels(Channel.MEMORY, ranks),))
+
+
+def at_put(*ops: Operation) -> ExecutionPlan:
+    """The ring with other operations in the place of its put."""
+    return put_in(RING, (0, 0, 3), *ops)
+
+
+def pipeline(chunks: int, *body: Operation) -> Operation:
+    return Operation(PlanOp.PIPELINE, unit=16, chunks=chunks, body=body)
+
+
+PUT = first(RING, PlanOp.PUT)[1]
+ONE, TWO = mine(0), LocalChunks(Buffer.OUTPUT, 0, 1)
 
 
 def crossed() -> ExecutionPlan:
@@ -366,7 +128,7 @@ def unflushed() -> ExecutionPlan:
         op,
         Operation(PlanOp.FLUSH, Channel.PORT, (0,)),
         NOP,
-        Operation(PlanOp.COPY, src=(LocalChunks(Buffer.OUTPUT, 0, 1),), dst=(source,)),
+        Operation(PlanOp.COPY, src=(TWO,), dst=(source,)),
     )
 
 
@@ -377,11 +139,7 @@ def twice() -> ExecutionPlan:
 
 def mixed() -> ExecutionPlan:
     where, op = first(PACKETS, PlanOp.UNPACK)
-    copy = Operation(
-        PlanOp.COPY,
-        src=(LocalChunks(Buffer.OUTPUT, 0, 1),),
-        dst=(LocalChunks(Buffer.SCRATCH, 2, 1),),
-    )
+    copy = Operation(PlanOp.COPY, src=(TWO,), dst=(LocalChunks(Buffer.SCRATCH, 2, 1),))
     return put_in(PACKETS, where, op, NOP, copy)
 
 
@@ -397,10 +155,163 @@ def moving() -> ExecutionPlan:
     return with_gpu(plan, 0, lambda g: replace(g, remote=buffers))
 
 
+def unready() -> ExecutionPlan:
+    return drop(drop(RING, PlanOp.RELAXED_WAIT), PlanOp.RELAXED_SIGNAL, nth=1)
+
+
+def semaphores(first: int) -> ExecutionPlan:
+    return with_gpu(SHOTS, 0, lambda g: replace(g, semaphores=(first,) * len(g.semaphores)))
+
+
+def seventeen() -> ExecutionPlan:
+    lists = ((Channel.MEMORY, (0, 1) * 8 + (0,)),)
+    return with_block(RING, 0, 0, lambda t: replace(t, channels=lists))
+
+
+def barrier(number: int, blocks: int) -> Operation:
+    return Operation(PlanOp.BARRIER, barrier=(number, blocks))
+
+
+def strange_buffer() -> ExecutionPlan:
+    strange = RemoteBuffer(7, Buffer.OUTPUT, (Channel.MEMORY,))
+    return gpu(RING, remote=(strange, *RING.gpus[0].remote[1:]))
+
+
+def get_elsewhere() -> Operation:
+    to = LocalChunks(Buffer.OUTPUT, 1, 1)
+    return Operation(PlanOp.GET, Channel.MEMORY, src=(theirs(0, 0),), dst=(to,))
+
+
+WRONG: dict[str, tuple[ExecutionPlan, str, str]] = {
+    # the plan, the check that must find it, words of its message
+    "a signal is missing": (drop(RING, PlanOp.SIGNAL), "signals", "a wait never ends"),
+    "a wait is missing": (drop(RING, PlanOp.WAIT), "signals", "next launch"),
+    "nobody tells that it is ready": (drop(RING, PlanOp.RELAXED_SIGNAL), "signals", "never"),
+    "no handshake at all": (unready(), "handshake", "begun"),
+    "no nop before a signal": (nop_before(RING, PlanOp.SIGNAL), "races", "unordered"),
+    "no nop after a wait": (nop_before(RING, PlanOp.REDUCE_SEND), "races", "unordered"),
+    "no nop before a put": (nop_before(RING, PlanOp.PUT), "handshake", "begun"),
+    "no nop before a release": (nop_before(SHOTS, PlanOp.RELEASE), "races", "unordered"),
+    "a relaxed signal for data": (
+        change(RING, PlanOp.SIGNAL, op=PlanOp.RELAXED_SIGNAL),
+        "races",
+        "unordered",
+    ),
+    "a relaxed wait for data": (
+        change(RING, PlanOp.WAIT, op=PlanOp.RELAXED_WAIT),
+        "races",
+        "unordered",
+    ),
+    "a release is missing": (drop(SHOTS, PlanOp.RELEASE), "semaphores", "a wait never ends"),
+    "an acquire is missing": (drop(SHOTS, PlanOp.ACQUIRE), "semaphores", "another value"),
+    "a semaphore begins with one": (semaphores(1), "races", "unordered"),
+    "a semaphore begins below zero": (
+        semaphores(-1),
+        "semaphores",
+        "begins at -1: a wait never ends",
+    ),
+    "waits before signals on both sides": (crossed(), "deadlock", "cycle of waits"),
+    "65 operations": (many(RING, 65), "limits", "operations: expected at most 64"),
+    "nine channels at once": (change(RING, PlanOp.SIGNAL, ids=(0,) * 9), "limits", "got 9"),
+    "seventeen semaphores": (change(SHOTS, PlanOp.ACQUIRE, ids=(0,) * 17), "limits", "at most 16"),
+    "eleven operands": (change(RING, PlanOp.REDUCE_SEND, src=(ONE,) * 11), "limits", "11 operands"),
+    "seventeen channels": (seventeen(), "limits", "memory channels: expected at most"),
+    "barrier 16": (put_in(RING, (0, 0, 0), barrier(16, 1)), "limits", "below 16, got 16"),
+    "a barrier one block never reaches": (
+        put_in(SHOTS, (0, 0, 0), barrier(0, 2), SHOTS.gpus[0].blocks[0].ops[0]),
+        "barriers",
+        "used by 1",
+    ),
+    "an index beyond the buffer": (change(RING, PlanOp.PUT, src=(mine(4),)), "bounds", "i[4"),
+    "a remote index beyond the buffer": (
+        change(RING, PlanOp.PUT, dst=(theirs(0, 9),)),
+        "bounds",
+        "rank 1 s[9",
+    ),
+    "a size beyond the buffer": (
+        change(RING, PlanOp.PUT, src=(mine(3, 2),), dst=(theirs(0, 0, 2),)),
+        "bounds",
+        "i[3",
+    ),
+    "a negative index": (change(RING, PlanOp.PUT, src=(mine(-1),)), "bounds", "i[-1"),
+    "a channel beyond the list": (
+        change(RING, PlanOp.WAIT, ids=(2,)),
+        "ids",
+        "channel below 2, got 2",
+    ),
+    "a remote buffer beyond the list": (
+        change(RING, PlanOp.PUT, dst=(theirs(5, 0),)),
+        "ids",
+        "remote buffer 5",
+    ),
+    "a semaphore beyond the list": (
+        change(SHOTS, PlanOp.ACQUIRE, ids=(40,)),
+        "ids",
+        "semaphore below 4, got 40",
+    ),
+    "a channel to oneself": (channels_to(0, 3), "ids", "expected another rank"),
+    "a buffer of nobody": (strange_buffer(), "ids", "another rank, got 7"),
+    "swapped channels": (swap_channels(RING), "signals", "signals to"),
+    "swapped buffers": (swap_buffers(RING), "bounds", "rank 1 s[3"),
+    "one channel fewer": (channels_to(1), "ids", "of the GPU's 1"),
+    "a channel with no other end": (channels_to(2, 3), "signals", "other end is missing"),
+    "unequal sizes": (
+        change(RING, PlanOp.PUT, src=(mine(0, 2),)),
+        "form",
+        "expected destinations of the sources' sizes",
+    ),
+    "a put without destination": (change(RING, PlanOp.PUT, dst=()), "form", "dst_buff"),
+    "a sum of one": (change(RING, PlanOp.REDUCE_SEND, src=(ONE,)), "form", "src_buff"),
+    "a put from two buffers": (
+        change(RING, PlanOp.PUT, src=(ONE, TWO), dst=(*PUT.dst, theirs(0, 1))),
+        "traps",
+        "buffer of the first",
+    ),
+    "a port put on one channel for two": (
+        change(PORTS, PlanOp.PUT_SIGNAL, src=(ONE, ONE), dst=(theirs(0, 0), theirs(0, 1))),
+        "form",
+        "a channel for each",
+    ),
+    "a port put to another than its channel": (
+        change(PORTS, PlanOp.PUT_SIGNAL, ids=(1,)),
+        "ids",
+        "through a channel to",
+    ),
+    "nobody hears that the network is done": (
+        drop(drop(PORTS, PlanOp.WAIT, nth=6), PlanOp.SIGNAL, nth=1),
+        "ending",
+        "network",
+    ),
+    "a flush of nothing": (unflushed(), "races", "unordered"),
+    "a get with other offsets": (at_put(get_elsewhere()), "traps", "swaps"),
+    "a maximum": (change(RING, PlanOp.REDUCE_SEND, reduce_op="max"), "traps", "always adds"),
+    "another protocol": (replace(RING, protocol="ll"), "form", "'ll'"),
+    "no input chunks": (gpu(RING, input_chunks=0), "form", "input_chunks: expected 1 or more"),
+    "odd alignment": (replace(RING, alignment=4), "form", "alignment"),
+    "too many threads": (replace(RING, threads=2048), "form", "2048"),
+    "sizes upside down": (replace(RING, min_bytes=1 << 31), "form", "min_message_size"),
+    "packets under Simple": (replace(PACKETS, protocol="Simple"), "traps", "packets"),
+    "packets without the second half": (
+        replace(PACKETS, double_scratch=False),
+        "handshake",
+        "packets",
+    ),
+    "double scratch for plain puts": (replace(RING, double_scratch=True), "traps", "first half"),
+    "packets nobody sends": (drop(PACKETS, PlanOp.PUT_PACKETS), "deadlock", "never written"),
+    "packets written twice": (twice(), "packets", "twice"),
+    "packets over plain data": (mixed(), "races", "plain data"),
+    "a packet put through a port": (port_packets(), "traps", "rppkt"),
+    "stale scratch": (drop(RING, PlanOp.PUT), "stale", "never written before"),
+    "a nested pipeline": (at_put(pipeline(1, pipeline(1))), "form", "inside a pipeline"),
+    "a pipeline over short operands": (at_put(pipeline(2, PUT)), "bounds", "run past"),
+    "the input of an in-place allgather": (moving(), "placement", "another offset"),
+}
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_plan_is_rejected_for_the_right_reason(name: str) -> None:
-    spoil, check, words = WRONG[name]
-    found = errors(check_plan(spoil()))
+    plan, check, words = WRONG[name]
+    found = errors(check_plan(plan))
     assert any(f.check == check and words in f.message for f in found), found[:4]
 
 

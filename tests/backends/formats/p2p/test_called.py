@@ -1,7 +1,5 @@
 """The file of a ring as its user has it: shown in the docs, imported as a module, called."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The checker finds every kind of mistake, and knows nothing of how scripts are made."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

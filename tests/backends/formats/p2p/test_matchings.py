@@ -1,7 +1,5 @@
 """Messages as matchings: as few as there can be, and shifts along the axes of a torus."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

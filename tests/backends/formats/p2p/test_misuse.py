@@ -1,7 +1,5 @@
 """Files that were edited, and calls that make no sense, do not pass in silence."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import numpy as np

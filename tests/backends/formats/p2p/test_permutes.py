@@ -1,7 +1,5 @@
 """Files for JAX: the permutations are the script's rounds, read back, and every fault is found."""
 
-from __future__ import annotations
-
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings
@@ -75,9 +73,7 @@ def test_a_ring_is_what_one_would_write():
 
 
 def test_padding_counts_what_is_sent_for_nothing():
-    uneven = [
-        (("0 > 1: i[0:3] -> o[0:3]; 1 > 0: i[0] -> o[3]",), ()),
-    ]
+    uneven = [(("0 > 1: i[0:3] -> o[0:3]; 1 > 0: i[0] -> o[3]",), ())]
     cost = cost_of(read_rounds(uneven, 2, "test"))
     assert (cost.permutes, cost.chunks, cost.padded) == (1, 4, 6)
     assert cost.padding == 0.5

@@ -1,7 +1,5 @@
 """Predicted times of scripts: by hand, and against the simulator where both must agree."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -4,8 +4,6 @@ Synthesized for known machines, and for random collectives on random machines; m
 threads. One job of each runtime runs all: to start its processes takes longer than the programs do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,14 +28,11 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 
-CLASSICS = [
-    "ring{collective=allreduce,ranks=6}",
-    "ring{collective=allgather,ranks=6}",
-    "double_tree{collective=allreduce,ranks=6}",
-    "binomial{collective=broadcast,ranks=6}",
-    "two_shot{collective=allreduce,ranks=5}",
-    "direct{collective=reduce_scatter,ranks=6}",
-]
+CLASSICS = (
+    "ring{collective=allreduce,ranks=6} ring{collective=allgather,ranks=6} "
+    "double_tree{collective=allreduce,ranks=6} binomial{collective=broadcast,ranks=6} "
+    "two_shot{collective=allreduce,ranks=5} direct{collective=reduce_scatter,ranks=6}"
+).split()
 """Rings, trees, all pairs; threads run them on more ranks."""
 
 HIERARCHICAL = [("two_step", "alltoall"), ("blueconnect", "allreduce")]

@@ -1,7 +1,5 @@
 """The stand-in for a GPU catches whoever breaks a rule of streams or of NCCL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

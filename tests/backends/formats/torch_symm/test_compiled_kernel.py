@@ -1,7 +1,5 @@
 """Triton compiles the kernels for GPUs that are not here; their fences are in the code."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import itertools

@@ -1,7 +1,5 @@
 """Files for torch symmetric memory, whole, under Triton's own interpreter with ranks as threads."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

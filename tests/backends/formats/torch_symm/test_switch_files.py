@@ -1,7 +1,5 @@
 """Files in which the switch sums and copies: read back, proved, executed, mutants, refusals."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

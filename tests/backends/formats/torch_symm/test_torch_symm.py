@@ -1,7 +1,5 @@
 """Files for torch symmetric memory: read back, proved, executed as they stand, and refused."""
 
-from __future__ import annotations
-
 import random
 
 import plans

@@ -1,7 +1,5 @@
 """Machines of known α, β, groups and shared bandwidths, measured in their own time."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import random

@@ -1,7 +1,5 @@
 """Traces of PyTorch's profiler and of PARAM, compressed files, and files that are not read."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from fractions import Fraction

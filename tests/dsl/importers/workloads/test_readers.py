@@ -1,7 +1,5 @@
 """Workloads of other tools: read unedited, and refused where they are damaged or incomplete."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

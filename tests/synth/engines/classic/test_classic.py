@@ -1,7 +1,5 @@
 """The engine classic: verified, never below the bound, optimal where theory says so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

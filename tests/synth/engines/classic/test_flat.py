@@ -1,7 +1,5 @@
 """Classic algorithms on one group: right at every size, in the steps that their papers count."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

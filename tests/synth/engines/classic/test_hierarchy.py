@@ -1,7 +1,5 @@
 """Levels, boxes and tori, found whatever the numbering; hierarchical algorithms on any group."""
 
-from __future__ import annotations
-
 import random
 from math import prod
 

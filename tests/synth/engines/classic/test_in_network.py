@@ -1,7 +1,5 @@
 """Algorithms of switches that sum and copy: right, at the rate of their formula, where able."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

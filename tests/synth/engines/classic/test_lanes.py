@@ -1,7 +1,5 @@
 """Rings that share no cable, rings per rail, and the algorithms on them."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

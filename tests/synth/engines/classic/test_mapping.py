@@ -1,7 +1,5 @@
 """Orders of ranks: rings that the fabric has, trees along its hierarchy."""
 
-from __future__ import annotations
-
 from itertools import pairwise, permutations
 
 import pytest

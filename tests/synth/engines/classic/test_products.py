@@ -1,7 +1,5 @@
 """Products of complete graphs: found whatever the numbering, and what exchanges on them gain."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 from math import prod

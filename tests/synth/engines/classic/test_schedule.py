@@ -1,7 +1,5 @@
 """Algorithms as schedules: verified by the independent verifier, in as few steps as they have."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.author.builder import Builder

@@ -1,7 +1,5 @@
 """``classic:NAME{…}``: the text that names a classic algorithm."""
 
-from __future__ import annotations
-
 import pytest
 from moves import achieves
 

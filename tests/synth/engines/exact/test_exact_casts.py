@@ -1,22 +1,10 @@
 """The exact engine where switches copy and sum: casts beside transfers, held against the bounds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from casts import (
-    FREE,
-    NVLS,
-    TURNING,
-    able_fabrics,
-    racks,
-    star,
-    two_level,
-    two_shot,
-    up_and_down,
-)
+from casts import FREE, NVLS, TURNING, able_fabrics, racks, star, two_level, two_shot, up_and_down
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The engine's answer depends on question, seed and effort: not on threads, load or clocks."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """The frontiers that were published, found and refuted beyond (facts: SCCL's tables, LP values)."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 from pathlib import Path
 

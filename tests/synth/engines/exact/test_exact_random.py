@@ -1,7 +1,5 @@
 """The exact engine on random machines and collectives: verified, never below a bound, honest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The exact engine under a sketch: rules obeyed, bounds of what is left, conflicts named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction as F
 

@@ -1,7 +1,5 @@
 """The program in epochs: a relaxation, whatever the epoch; its answer in real time."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """The engine ``flow``: right on random machines, never below the bounds, as good as the others."""
 
-from __future__ import annotations
-
 import pytest
 from examples import examples
 from hypothesis import given, settings

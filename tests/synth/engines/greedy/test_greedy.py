@@ -1,7 +1,5 @@
 """The engine greedy: verified, never below the bound, near it where theory says so."""
 
-from __future__ import annotations
-
 import pytest
 from enough import Enough
 from examples import examples

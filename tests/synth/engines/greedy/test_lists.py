@@ -1,7 +1,5 @@
 """List scheduling: its tables hold all events that there can be."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Streams of allgathers: right, near the bound, and judged by somebody who cannot be fooled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Packings with casts: verified, at their rate, and never slower than without."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The engine packing counts its work: effort says where it ends, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from weft.dsl.catalogue import topology

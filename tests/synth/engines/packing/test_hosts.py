@@ -1,7 +1,5 @@
 """Boxes times fabric: right on every cluster, and as good as the remark says."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache
 from math import prod

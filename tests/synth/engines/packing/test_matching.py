@@ -1,7 +1,5 @@
 """Rounds of direct messages: nobody meets in a round, and they fill the tight rows."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Few peers: what a rank may reach, and packings that keep to it, at the rate that they lose."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from packings import to_schedule

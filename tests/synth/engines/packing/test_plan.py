@@ -1,7 +1,5 @@
 """From packings to schedules: right on every machine, as loaded as the packing says, exactly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Trees that load little: right, and they leave room inside."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

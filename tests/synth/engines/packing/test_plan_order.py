@@ -1,7 +1,5 @@
 """Orders: a run on orbits takes as long as the simulator says, and rules keep their promises."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Unequal shares on a grid: right, as few grains as asked for, the loss told exactly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The compiled searches against slow ones: cheapest trees, heights, routes."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

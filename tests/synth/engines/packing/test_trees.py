@@ -1,7 +1,5 @@
 """Tree packings, checked by code that shares nothing with them: hops, routes, loads, rates."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
@@ -33,29 +31,11 @@ from weft.synth.engines.packing.trees.search import TreeSearch, equal_trees, lea
 from weft.synth.engines.packing.trees.trees import mirrored, pack
 
 SMALL = (
-    "ring:5",
-    "line:4",
-    "ring:8,dead=0-7",
-    "star:5",
-    "hub:4",
-    "full:4",
-    "mesh:3x3",
-    "hypercube:3",
-    "amd4",
-    "amd8",
-    "dgx1",
-    "dgx-a100",
-    "z52",
-    "ndv2:nodes=2",
-    "mi250",
-    "mi300x:dead=0-1",
-    "dgx-a100:nodes=2,fabric=planes:2",
-    "dgx-a100:nodes=3,nics=8,4,2",
-    "fat-tree:k=4,oversub=2",
-    "dragonfly:p=1,a=2,h=1",
-    "torus:3x4,dead=0-1",
-    "torus:2x3x3",
-)
+    "ring:5 line:4 ring:8,dead=0-7 star:5 hub:4 full:4 mesh:3x3 hypercube:3 amd4 amd8 "
+    "dgx1 dgx-a100 z52 ndv2:nodes=2 mi250 mi300x:dead=0-1 "
+    "dgx-a100:nodes=2,fabric=planes:2 dgx-a100:nodes=3,nics=8,4,2 fat-tree:k=4,oversub=2 "
+    "dragonfly:p=1,a=2,h=1 torus:3x4,dead=0-1 torus:2x3x3"
+).split()
 
 ALIKE = ("ring:5", "star:5", "full:4", "mesh:3x3", "hypercube:3", "amd4", "torus:2x3x3")
 """Of these the most symmetric; an allgather on them grows trees for every root."""

@@ -1,7 +1,5 @@
 """Rules about how far chunks come and by which hops: kept, and followed wherever they can be."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

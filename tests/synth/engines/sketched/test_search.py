@@ -1,7 +1,5 @@
 """The search: rows have room for everything that chunks can put on them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

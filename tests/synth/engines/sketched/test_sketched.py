@@ -1,7 +1,5 @@
 """The engine ``sketched``: right on random machines, under rules, as good as what is published."""
 
-from __future__ import annotations
-
 import pytest
 from enough import Enough
 from examples import examples

@@ -1,7 +1,5 @@
 """Gaps of rows, against a search tick by tick."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Bounds of whole chunks: known values, and nothing that any engine finds is below them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest
