@@ -72,7 +72,7 @@ def test_more_work_on_a_packing_is_never_slower() -> None:
     times = [plan.finer_us for plan in found]
     assert times == sorted(times, reverse=True)
     assert times[-1] < times[0]
-    assert all(plan.time_us <= 1.05 * plan.finer_us for plan in found)
+    assert all(plan.time_us <= 1.1 * plan.finer_us for plan in found)  # fewer messages
 
 
 def test_more_work_on_trees_is_never_a_lower_rate() -> None:
