@@ -378,7 +378,7 @@ class Prepared:
         raise AssertionError("ticks of any size always fit")
 
     def longer_us(self, message_bytes: int, levels: Ints, level_us: Fraction) -> float:
-        """Return the µs with the α of each link longer by so many levels; few slices in exact
+        """Return the µs with the α of each link longer by its levels; few slices in exact
         ticks, as :meth:`exact`."""
         s, order = self.schedule, self._priority()
         costs = self._costs(message_bytes, s.segments).longer(levels, level_us)
@@ -474,7 +474,7 @@ class _Costs:
         )
 
     def longer(self, levels: Ints, level_us: Fraction) -> _Costs:
-        """Return the costs with the α of each link longer by so many levels."""
+        """Return the costs with the α of each link longer by its levels."""
         known, of_link = self.latencies
         width = int(levels.max(initial=0)) + 1
         codes, which = np.unique(of_link * width + levels, return_inverse=True)

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from command import Weft
 
+from weft.backends.cli.flags import search
+from weft.dsl.nouns import runtime
+
 ASKED = ("bound", "-t", "dgx1", "-c", "allreduce", "--runtime", "msccl")
 
 
@@ -71,3 +74,7 @@ def test_an_optimal_program_is_called_so(weft: Weft, tmp_path: Path) -> None:
     assert "this plan is optimal in this runtime" in ran.err
     ran = weft("simulate", file, "-t", machine, "--size", "1KiB:2KiB")
     assert "in this runtime: no program is quicker at 1KiB, 2KiB" in ran.err
+
+
+def test_the_flag_takes_the_runtimes_that_have_a_model() -> None:
+    assert search.TIMED == runtime.TIMED  # written twice: the flags load no noun
