@@ -232,7 +232,7 @@ class QueueTables:
         """Return True if every duration and the load of every resource fit 64 bits."""
         r = self.routes
         if not len(r.which):
-            return True
+            return float(costs.alpha.max(initial=0)) * unit < 2.0**_FITS
         uses = np.bincount(r.which, minlength=len(r.leg_start) - 1)
         per_leg = np.repeat(uses, np.diff(r.leg_start))
         each = np.repeat(per_leg, np.diff(r.row_start))
