@@ -84,7 +84,6 @@ class CompileOptions:
     """
 
     target: Target = MSCCL
-    form: Literal["race", "fixed"] = "race"
     instances: int | Literal["auto"] | None = None
     replication: Replication = Replication.BATCHED
     pairing: Pairing | None = None
@@ -97,6 +96,7 @@ class CompileOptions:
     order: Order | None = None
     parts: int | None = None
     name: str = ""
+    form: Literal["race", "fixed"] = "race"
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     verify: Callable[[Program], None] | None = field(default=None, compare=False)
     observe: Callable[[str, Program], None] | None = field(default=None, compare=False)

@@ -54,7 +54,7 @@ def judge(schedule: Schedule, in_place: bool, instances: int, interleavings: int
     alltoall = schedule.collective.kind is Kind.ALLTOALL
     target = EXECUTOR if in_place and alltoall else MSCCL
     try:
-        program = lower_schedule(schedule, CompileOptions(target, instances, in_place))
+        program = lower_schedule(schedule, CompileOptions(target, instances, in_place=in_place))
         text = emit(program, target)
     except UserError as error:
         return f"refused: {error.message}"

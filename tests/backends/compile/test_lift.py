@@ -150,7 +150,7 @@ def test_schedules_survive_two_compilers(
     instances: int,
     in_place: bool,  # type: ignore[no-untyped-def]
 ) -> None:
-    program = lower_schedule(schedule, CompileOptions(first, instances, in_place))
+    program = lower_schedule(schedule, CompileOptions(first, instances, in_place=in_place))
     good(lower_program(program, CompileOptions(second)))
 
 

@@ -35,7 +35,7 @@ def test_a_compiled_algorithm_does_what_its_moves_do(
     seed: int, ranks: int, chunks: int, count: int, in_place: bool, target: Target, instances: int
 ) -> None:
     algorithm = random_algorithm(seed, ranks=ranks, chunks=chunks, moves=count, in_place=in_place)
-    program = lower_algorithm(algorithm, CompileOptions(target, instances, in_place))
+    program = lower_algorithm(algorithm, CompileOptions(target, instances, in_place=in_place))
     assert all(i.op in target.ops for r in program.ranks for b in r for i in b.code)
     good(program)
 

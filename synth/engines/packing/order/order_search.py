@@ -269,27 +269,37 @@ def _in_few_slices(
     """
     slices = trial.effort.slices
     message_us = float(slices.message_us)
-    tried, least = list[_OrderSearch](), float("inf")
+    # The best plan stays, whatever ends the ladder below: work, or a rung that is slower than the
+    # one before it.
+    known = _OrderSearch(best.quotient, message_bytes, trial, charged=True)
+    known.look(best.rule, best.segments)
+    known.basic(best.segments)
+    tried, least, before = [known], known.least.time_us, float("inf")
     for segments in sorted({n for q in quotients for n in _slice_counts(q, trial)}):
         if segments > best.segments:
             break
-        before, now = least, float("inf")
+        now = float("inf")
         for quotient in sorted(quotients, key=lambda q: q is not best.quotient):
             own, over = quotient is best.quotient, trial.over()
             if segments not in _slice_counts(quotient, trial) or (over and not own):
                 continue
-            if quotient.floor_us(message_bytes, segments, message_us) <= slices.near(least):
+            if own and segments == best.segments:
+                search = known
+            elif quotient.floor_us(message_bytes, segments, message_us) <= slices.near(least):
                 search = _OrderSearch(quotient, message_bytes, trial, charged=True)
                 search.look(best.rule, segments)  # without work left this one at least
                 search.basic(segments)
                 tried.append(search)
-                close = search.least.time_us <= trial.effort.hopeless * least
-                if close and len(quotient.plan.hops) * segments <= trial.effort.few_hops:
-                    search.others(segments)
-                now = min(now, search.least.time_us)
-                least = min(least, now)
+            else:
+                continue
+            close = search.least.time_us <= trial.effort.hopeless * least
+            if close and len(quotient.plan.hops) * segments <= trial.effort.few_hops:
+                search.others(segments)
+            now = min(now, search.least.time_us)
+            least = min(least, now)
         if now > slices.near(before):
             break
+        before = min(before, now)
     quickest = min(tried, key=lambda one: one.least.time_us)
     quickest.others(quickest.least.segments)
     most = slices.near(quickest.least.time_us)

@@ -99,4 +99,4 @@ def test_a_small_allreduce_takes_the_least_latency_at_the_least_effort(name: str
     outcome = weft.synthesize(problem, budget=Budget(1.0))
     found = bounds(made, problem.collective)
     us = min(simulate(p.schedule, 1 << 14).time_us for p in outcome.points)
-    assert us <= 1.17 * float(lower_bound_us(found, 1 << 14))
+    assert us <= 1.2 * float(lower_bound_us(found, 1 << 14))
