@@ -28,11 +28,8 @@ from .pipeline import DEFAULT_PASSES, SETTINGS
 from .replicate import has_room, repeated
 from .request import Request
 from .source import CompileSource, Emitter, cut
-from .timing import MOST_OPERATIONS, ProgramTimer
+from .timing import LIMITS, ProgramTimer
 from .variants import Variant
-
-ELEMENT = 4
-"""Bytes of a number: a runtime passes a file over for messages that its chunks do not divide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +87,8 @@ def flags_of(o: CompileOptions) -> str:
     told = ["--form fixed"]
     segments = None if o.segments == 1 else o.segments
     flags = {"instances": o.instances, "segments": segments, "protocol": o.protocol}
-    flags |= {"lanes": o.lanes or None}
     told += [f"--{name} {value}" for name, value in flags.items() if value is not None]
+    told += [f"--lanes {o.lanes}"] if o.lanes else []
     named = {key: getattr(o, name) for key, name in SETTINGS.items() if name != "lanes"}
     passes = [
         f"{key}={value}"
@@ -267,7 +264,7 @@ class FormTimer:
             self.made[form] = None  # if it is refused, it is also with more instances
             pieces = form.segments * form.parts
             moves = len(self.source.noun) if isinstance(self.source.noun, Schedule) else 0
-            if moves * pieces * form.instances > MOST_OPERATIONS:
+            if moves * pieces * form.instances > LIMITS.operations:
                 raise UserError("it is too large to be raced")
             if pieces not in self.sources:
                 self.sources[pieces] = cut(self.source, self.backend.name, self.options(form))
@@ -284,4 +281,7 @@ class FormTimer:
         o = self.named
         copies = o.instances if isinstance(o.instances, int) else 1
         whole = self.source.collective.message_chunks * copies * (o.segments or 1) * (o.parts or 1)
-        return size % (ELEMENT * program.message_chunks) == 0 or size % (ELEMENT * whole) != 0
+        return (
+            size % (RACE.number_bytes * program.message_chunks) == 0
+            or size % (RACE.number_bytes * whole) != 0
+        )

@@ -41,6 +41,8 @@ class RaceEffort:
     # Largest program that is raced though its instances share channels or blocks, which gains 2 %
     # at most: the passes make ten times as many instructions.
     shared_instructions: int = 10_000
+    # Of a number: a runtime passes a file over for messages that its chunks do not divide.
+    number_bytes: int = 4
     written: int = 5  # forms that are written, one after the other, where the format refuses some
 
 

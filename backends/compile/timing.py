@@ -31,16 +31,19 @@ from weft.synth.time.schedule_time import simulate
 from .request import Request, shape
 from .source import CompileSource, Emitter
 
-MOST_RANKS = 64
-MOST_OPERATIONS = 150_000
-"""Operations in one turn of the loop, of all ranks: beyond, compiling and simulating take long."""
 
-MOST_SIMULATED = 250_000
-FEW_OPERATIONS = 1_000
-"""Operations of a run that are worth no loading of the compiled kernel, in a race."""
+@dataclass(frozen=True, slots=True)
+class TimingLimits:
+    """Limits of programs and schedules that are timed beside a compilation."""
 
-MOST_SERVED = 1_000_000
-"""Transfers times segments of a schedule that is simulated."""
+    ranks: int = 64
+    operations: int = 150_000  # in a turn of the loop, of all ranks: more take long to compile, too
+    simulated: int = 250_000  # operations of a run
+    plain_operations: int = 1_000  # in a race, which are worth no loading of the compiled kernel
+    served: int = 1_000_000  # transfers times segments of a schedule
+
+
+LIMITS = TimingLimits()
 
 USUAL_SIZES = SizeRange(1 << 10, 1 << 30)
 """Messages, in bytes, at whose ends forms of a program are compared where nothing names any."""
@@ -98,25 +101,28 @@ class ProgramTimer:
             UserError: it is too large, or the model lacks it.
         """
         turn = self.operations(program)
-        if turn > MOST_OPERATIONS:
-            raise UserError(f"{turn} operations are more than {MOST_OPERATIONS}")
+        if turn > LIMITS.operations:
+            raise UserError(f"{turn} operations are more than {LIMITS.operations}")
         turns = self.model.cut(program, self.message_bytes).iterations
         us = ProgramClock(program, self.topology, self.model).time_us(
-            self.message_bytes, limit=limit, most_operations=MOST_SIMULATED, few=FEW_OPERATIONS
+            self.message_bytes,
+            limit=limit,
+            most_operations=LIMITS.simulated,
+            few=LIMITS.plain_operations,
         )
-        return us, min(turn * turns, max(MOST_SIMULATED, LEAST_TURNS * turn))
+        return us, min(turn * turns, max(LIMITS.simulated, LEAST_TURNS * turn))
 
     def program_us(self, program: Program) -> float | None:
         """Return the time of a program in µs; None if it is too large, or the model lacks it."""
         try:
-            if self.operations(program) > MOST_OPERATIONS:
+            if self.operations(program) > LIMITS.operations:
                 return None
             return simulate_program(
                 program,
                 self.topology,
                 self.message_bytes,
                 self.model,
-                most_operations=MOST_SIMULATED,
+                most_operations=LIMITS.simulated,
             ).time_us
         except UserError:
             return None
@@ -136,7 +142,7 @@ class ProgramTimer:
 
     def schedule_us(self, schedule: Schedule | None) -> float | None:
         """Return the time of a schedule in µs; None without a schedule, or for a large one."""
-        if schedule is None or len(schedule) * schedule.segments > MOST_SERVED:
+        if schedule is None or len(schedule) * schedule.segments > LIMITS.served:
             return None
         return simulate(schedule, self.message_bytes).time_us
 
@@ -162,8 +168,8 @@ def clock_for(
         return "nothing names the machine (-t MACHINE)"
     if size is None:
         return "no message size is given: --size names it"
-    if topology.ranks > MOST_RANKS:
-        return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
+    if topology.ranks > LIMITS.ranks:
+        return f"{topology.ranks} ranks are more than the {LIMITS.ranks} that are simulated"
     by = model.on(topology, models_of(topology, runtime)[0])
     if runtime == P2P.name:
         return ProgramTimer(program_machine(topology, runtime, by, Protocol.SIMPLE), size, by)

@@ -18,7 +18,7 @@ from weft.dsl.base.spans import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """How long schedulers and workers are awaited, and how often jobs are started."""
+    """Time limits of schedulers and workers, in seconds, and tries of a job."""
 
     connect_seconds: float = 10.0  # in which the scheduler must answer
     worker_seconds: float = 20.0  # in which there must be a worker

@@ -29,7 +29,7 @@ from ..formats.p2p.read import read_script
 
 @dataclass(frozen=True, slots=True)
 class RankLimits:
-    """How long ranks are awaited, and how their states are reported."""
+    """Time limits of ranks, in seconds, and of the reports of their states."""
 
     report_seconds: float = 1.5  # for the other ranks to report once one has given up or is lost
     terminate_seconds: float = 2.0  # for ranks, and for what started them, to end at SIGTERM

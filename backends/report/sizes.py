@@ -31,7 +31,7 @@ PIXELS = DrawingPixels()
 
 @dataclass(frozen=True, slots=True)
 class PageLimits:
-    """How much pages and drawings show, and which times are computed for them."""
+    """Limits of pages and drawings, and of the times that are computed for them."""
 
     page_bytes: int = 1_000_000  # larger pages show fewer bars and lines of code, with a note
     characters: int = 150_000  # in all listings of a page
@@ -55,6 +55,7 @@ class PageLimits:
     gain_rows: int = 40  # a size each; of more, the powers of two
     styles: int = 7  # of lines in a chart, which then begin again
     bars: int = 26_000  # of the charts of a page
+    ticks: int = 20_000  # of the time axis of a chart: bars begin and end on them
     rows: int = 1_200  # of a chart
     least_rows: int = 48  # of a chart with few bars
     row_bars: int = 20  # for which a chart has room for one more row
@@ -78,7 +79,7 @@ LIMITS = PageLimits()
 
 @dataclass(frozen=True, slots=True)
 class TextLimits:
-    """How much texts for a terminal show."""
+    """Limits of texts for a terminal, in lines, rows and characters."""
 
     matrix_ranks: int = 32  # shown as a matrix; a larger machine is shown by its kinds of links
     gantt_ranks: int = 16

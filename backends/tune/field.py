@@ -16,13 +16,14 @@ from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
 
+from ..compile.descent import RACE
 from .choose import EVEN, LEAST, few, limits
 from .effort import EFFORT
 from .measure import between, measured_race
 from .options import TuneOptions
 from .race import run_race, short_race
 from .timing import Interrupted, MapJobs, RaceEntry, Runner, Track, times_of
-from .work import ELEMENT, FORMAT, Stand, Timer
+from .work import FORMAT, Stand, Timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ def _inside(low: int, high: int, parts: int, turn: int = 0) -> list[int]:
     """
     found = {low + (high - low) * i // parts for i in range(1, parts)}
     if turn:
-        found.add(-(-low // turn) * turn + ELEMENT)
+        found.add(-(-low // turn) * turn + RACE.number_bytes)
     return sorted(n for n in found if low < n < high)
 
 

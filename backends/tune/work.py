@@ -48,9 +48,6 @@ from .effort import EFFORT
 FORMAT = "msccl-xml"
 """Format whose limits on fractions of a message all schedules of a race keep."""
 
-ELEMENT = 4
-"""Bytes of a number; with smaller ones a message has more."""
-
 PROMISING = {1: 3.0, 2: 2.2, 4: 1.8, 8: 1.5}
 """Largest ratio to the best time, by the number of instances, with which a form is tried in more
 of them: each doubling gains up to a factor of two, but rarely that."""
@@ -215,7 +212,7 @@ class Stand:
             return timer.least <= size <= timer.most
         program, collective = timer.program, self.schedule.collective
         whole = collective.message_chunks // collective.factor
-        if size < ELEMENT * program.message_chunks and program.message_chunks > whole:
+        if size < RACE.number_bytes * program.message_chunks and program.message_chunks > whole:
             return False
         turns = self.model.cut(replace(program, protocol=protocol), size).iterations
         if timer.clock.least_us(size, protocol) >= best:

@@ -106,20 +106,20 @@ def steadiest(candidates: Iterable[tuple[float, T]], worst: Callable[[T], float]
 def steadied(schedule: Schedule, message_bytes: int) -> Schedule:
     """Return the schedule in a planned order in which it takes less in the worst pattern, if any.
 
-    An order by the starts of its own run, by those of a run with barriers, or by steps: of these
-    that are no slower, in no pattern and without. A schedule that is steady, has an order or has
-    casts stays as it is, and so does one without rounds: programs take theirs from its order.
+    The orders tried are those by the starts of its own run, by the starts of a run with barriers,
+    and by steps. An order is taken only if it is not slower in any pattern, nor without one. A
+    schedule that is steady already, or has a planned order, casts or no rounds, is returned as is.
     """
     if schedule.planned or len(schedule.casts) or not schedule.rounds:
         return schedule
-    time = simulate(schedule, message_bytes).time_us
+    run = simulate(schedule, message_bytes)
+    time = run.time_us
     before = list(jittered_us(schedule, message_bytes))
     best, least = schedule, max(before, default=time)
     if least <= MARGIN_EFFORT.steady * time:
         return schedule
-    starts = simulate(schedule, message_bytes).start_us
     behind = simulate(schedule, message_bytes, CostModel(barrier=True)).start_us
-    for keys in ((starts,), (behind,), (schedule.step,)):
+    for keys in ((run.start_us,), (behind,), (schedule.step,)):
         order = np.lexsort((np.arange(len(schedule)), *keys))
         plan = np.empty(len(schedule), np.int32)
         plan[order] = np.arange(len(schedule), dtype=np.int32)

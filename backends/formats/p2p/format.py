@@ -20,7 +20,7 @@ from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
 from ..format import ExecutionRequest, Format, Requirements
 from ..recognition import RECOGNIZERS
-from .model import Script
+from .model import LIMITS, Script
 from .read import read_script, runtime_of
 from .text import write
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from ...check.checks import Check
     from ...check.findings import Finding
     from ...execute.execute import Execution
-
-MESSAGE_US = 0.1
-"""µs that a message holds its links beside its bytes, assumed: about what a thread block takes."""
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 
@@ -168,7 +165,7 @@ class ScriptFile(Format):
         from .predict import predict
 
         script = compile_script(request.noun, in_place=request.in_place, segments=request.segments)
-        return predict(script, topology, message_bytes, overhead_us=MESSAGE_US).time_us
+        return predict(script, topology, message_bytes, overhead_us=LIMITS.message_us).time_us
 
     def size(self, script: Script) -> tuple[str, dict[str, Any]]:
         """Return the size of a script, in words, and the facts that this runtime adds."""

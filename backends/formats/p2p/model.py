@@ -17,7 +17,7 @@ from weft.dsl.nouns.program import Buffer
 
 @dataclass(frozen=True, slots=True)
 class ScriptLimits:
-    """How scripts are written, and how large they may be."""
+    """Layout of scripts, limits of their size, and the cost of a message."""
 
     line_width: int = 92  # of code, without its indentation
     text_width: int = 84  # of a text on one line of a file
@@ -26,6 +26,7 @@ class ScriptLimits:
     written_lines: int = 2_000_000  # messages and sums of a script; larger files are never read
     rounds: int = 100_000  # of a file that is read
     turns: int = 10_000_000  # of loops, of all ranks, after which formulas are given up
+    message_us: float = 0.1  # of a message on its links beside its bytes, assumed: a thread block's
 
 
 LIMITS = ScriptLimits()

@@ -30,7 +30,7 @@ from .text import CASTS, KNOWN, SEMAPHORES, SIGNALS, BlockStep, Part
 
 @dataclass(frozen=True, slots=True)
 class KernelLimits:
-    """How a file is written, and how far its kernel is executed."""
+    """Layout of a file, and limits of the execution of its kernel."""
 
     line_width: int = 118  # of the file
     blocks_width: int = 110  # of the blocks on one line of its program

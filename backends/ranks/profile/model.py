@@ -9,7 +9,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProfileEffort:
-    """How a machine is measured, and when measured differences count."""
+    """Work of a measurement, and thresholds from which measured differences count."""
 
     pairs_share: float = 0.6  # of the time, for pairs; the rest is for what they share
     small_bytes: int = 8  # of a message that takes almost nothing but α

@@ -3,7 +3,7 @@
 Charts: rows of bars, each bar a stretch of time that some item holds the row.
 
 An *item* is one transfer of a schedule or one operation of a program. Times are whole ticks, of
-which the whole chart has :data:`TICKS`; bars are stored as differences, so that a file of many
+which the whole chart has ``LIMITS.ticks``; bars are stored as differences, so that a file of many
 thousand stays small.
 """
 
@@ -22,7 +22,6 @@ from weft.synth.base.engine import Certificate
 
 from ..sizes import LIMITS
 
-TICKS = 20_000
 WORDS = (
     "copy",
     "sum at the receiver",
@@ -92,7 +91,7 @@ def lane(
     by_row = np.lexsort((bars.start, bars.row))
     few = bars.of(by_row[np.isin(bars.item[by_row], kept)])
     edges = np.searchsorted(few.row, np.arange(len(rows) + 1))
-    scale = TICKS / span if span else 0.0
+    scale = LIMITS.ticks / span if span else 0.0
     lines = []
     for i in shown:
         part = slice(int(edges[i]), int(edges[i + 1]))

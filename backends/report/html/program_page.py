@@ -34,7 +34,7 @@ from ...compile.analyses.order import ProgramOrder
 from ..sizes import LIMITS
 from .chart import Series
 from .code import chunk_names, chunks_moved, listing
-from .lanes import TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
+from .lanes import Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
 from .machine import machine_map
 from .page import byte_words, figure, microseconds, share
 from .sheet import (
@@ -203,7 +203,7 @@ def timed_view(
         "us": drawn.time_us,
         "bytes": size,
         "size": byte_words(size),
-        "tick": TICKS,
+        "tick": LIMITS.ticks,
         "map": 0,
         "share": [round(x, 4) for x in share_of.tolist()],
         "lanes": lanes,
@@ -253,7 +253,7 @@ def order_view(shown: ShownProgram, most: int = LIMITS.bars) -> tuple[Facts | No
         "unit": "steps",
         "bytes": 0,
         "size": "",
-        "tick": TICKS,
+        "tick": LIMITS.ticks,
         "map": None,
         "share": [],
         "lanes": [chart],
@@ -397,7 +397,7 @@ def _items(run: ProgramTimeline, number: Ints, model: RuntimeModel) -> dict[str,
     out = np.where(o.sends, o.out[o.block_of()], -1).tolist()
     way = [routes.setdefault(ways[c] if c >= 0 else (), len(routes)) for c in out]
     alpha = model.protocol(run.program.protocol).alpha
-    scale = TICKS / (run.time_us or 1.0)
+    scale = LIMITS.ticks / (run.time_us or 1.0)
     late = [round(float(alpha * sum(t.links[i].latency for i in r)) * scale) for r in routes]
     operation = np.empty(len(run), np.int64)
     operation[number] = run.operation

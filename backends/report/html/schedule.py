@@ -17,7 +17,7 @@ from weft.synth.time.timeline import timeline
 
 from ..sizes import LIMITS
 from .code import chunk_names
-from .lanes import TICKS, Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
+from .lanes import Bars, LaneRow, Loads, lane, load_facts, row_order, short_name
 from .page import byte_words
 from .sheet import table_section
 
@@ -64,7 +64,7 @@ def schedule_view(
         "title": title,
         "us": look.time_us,
         "bytes": look.message_bytes,
-        "tick": TICKS,
+        "tick": LIMITS.ticks,
         "size": byte_words(look.message_bytes),
         "map": 0,
         "share": [round(x, 4) for x in share.tolist()],
@@ -134,7 +134,7 @@ def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
 def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
     """Return for each item its chunk and route, of a cast its tree; routes with the ticks of
     their α, trees with those of their last leg."""
-    scale, links = TICKS / span if span else 0.0, s.topology.links
+    scale, links = LIMITS.ticks / span if span else 0.0, s.topology.links
     routes: dict[tuple[int, ...], int] = {}
     late: list[int] = []
     which = [0] * kept

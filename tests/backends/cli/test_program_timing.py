@@ -131,7 +131,7 @@ def test_nothing_is_said_where_it_cannot_be_told(
 ) -> None:
     ran = weft("compile", chain, "--to", "program", "-o", tmp_path / "out", "-f", "--json").ended(0)
     assert "time" not in ran.json
-    monkeypatch.setattr(timing, "MOST_OPERATIONS", 3)
+    monkeypatch.setattr(timing, "LIMITS", timing.TimingLimits(operations=3))
     ran = weft("compile", chain, "-o", tmp_path / "out.xml", "--json").ended(0)
     assert "time" not in ran.json
     assert "Timed" not in ran.err

@@ -14,7 +14,7 @@ from weft.backends.cli import main
 from weft.backends.compile.compile import lower_schedule
 from weft.backends.report.html.bench_page import convergence_section
 from weft.backends.report.html.code import chunks_moved, runs, same_ranks
-from weft.backends.report.html.lanes import TICKS, Bars, LaneRow, density, lane
+from weft.backends.report.html.lanes import Bars, LaneRow, density, lane
 from weft.backends.report.html.library_page import library_page, middle, size_words
 from weft.backends.report.html.page import (
     BUDGETS,
@@ -72,7 +72,7 @@ def test_bars_are_what_the_simulator_says(spec, name, kind, segments):
 
     schedule = replace(classic(spec, name, kind) if spec else sharing(), segments=segments)
     view, run = view_of(schedule), simulate(schedule, SIZE)
-    scale = run.time_us / TICKS
+    scale = run.time_us / LIMITS.ticks
     assert view["us"] == run.time_us
     total = np.zeros(len(run.busy_us))
     for row in view["lanes"][0]["rows"]:

@@ -228,7 +228,7 @@ FACTS = MscclppFacts()
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """How far a plan is written, followed and executed."""
+    """Limits of a plan that is written, checked or executed."""
 
     message_bytes: int = 1 << 30  # largest message of a plan for which no size is given
     packet_message_bytes: int = 1 << 20  # the same of packets, which are for small messages
