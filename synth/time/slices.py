@@ -31,10 +31,17 @@ class SliceEffort(Effort):
         5, "µs more than the least time at that cost that the fewest slices may take, at most"
     )
     same: float = setting(1.01, "times the least time at that cost that the fewest slices may take")
+    lost_us: float = setting(
+        0.5, "µs beside that ratio by which the time without the cost may be longer than the least"
+    )
 
     def near(self, least_us: float) -> float:
         """Return the longest time, with the cost of messages, that is as good as the least."""
         return min(self.same * least_us, least_us + self.most_us)
+
+    def kept(self, least_us: float) -> float:
+        """Return the longest time without the cost of messages that may be given up for it."""
+        return self.same * least_us + self.lost_us
 
 
 SLICE_EFFORT = SliceEffort()

@@ -614,9 +614,11 @@ class _Race:
         within what counts as the same where messages have a cost."""
         size = self.problem.bytes or 1
         costs: list[tuple[float, Point]] = []
-        for point in sorted(self.found, key=self._worth):
+        found = sorted(self.found, key=self._worth)
+        lost = SLICE_EFFORT.kept(self._time(found[0], size))
+        for point in found:
             least = min((us for us, _ in costs), default=math.inf)
-            if self._time(point, size) > SLICE_EFFORT.near(least):
+            if self._time(point, size) > min(lost, SLICE_EFFORT.near(least)):
                 break  # with its messages it takes no less
             if len(self.found) > 1:
                 self.meter.spend(simulation_steps(point.schedule))

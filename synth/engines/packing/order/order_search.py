@@ -263,7 +263,7 @@ def _in_few_slices(
     quotients: Sequence[PlanQuotient], best: Planned, message_bytes: int, trial: OrderLimits
 ) -> Planned:
     """Return the plan of the fewest slices whose time, with the cost of messages, is little more
-    than the least; of equal numbers the quickest.
+    than the least; of equal numbers the quickest. Without that cost it is not far from ``best``.
 
     ``best``: the quickest plan where messages cost nothing; none of more slices is better.
     """
@@ -300,6 +300,8 @@ def _in_few_slices(
         if now > slices.near(before):
             break
         before = min(before, now)
+    lost = slices.kept(best.time_us)
+    tried = [one for one in tried if one.least.us_at(message_bytes) <= lost] or [known]
     quickest = min(tried, key=lambda one: one.least.time_us)
     quickest.others(quickest.least.segments)
     most = slices.near(quickest.least.time_us)
