@@ -32,7 +32,7 @@ class SliceEffort(Effort):
     )
     same: float = setting(1.01, "times the least time at that cost that the fewest slices may take")
     lost_us: float = setting(
-        0.5, "µs beside that ratio by which the time without the cost may be longer than the least"
+        0.5, "µs beside those two by which the time without the cost may be longer than the least"
     )
 
     def near(self, least_us: float) -> float:
@@ -41,7 +41,7 @@ class SliceEffort(Effort):
 
     def kept(self, least_us: float) -> float:
         """Return the longest time without the cost of messages that may be given up for it."""
-        return self.same * least_us + self.lost_us
+        return self.near(least_us) + self.lost_us
 
 
 SLICE_EFFORT = SliceEffort()

@@ -134,8 +134,9 @@ def traced(ranks: int, kind: int, name: str) -> list[tuple[str, float, float, bo
             (Path(folder) / f"{name}.{rank}.et").write_bytes(data)
         found = read_workload(WorkloadSource(folder))
     (one,) = found.operations
-    good = (one.kind, one.group, one.bytes) == (name, tuple(range(ranks)), 1 << 20)
-    return [("bytes", one.bytes, 1 << 20, good), *against_synth(found, relays="none")]
+    wanted = (ranks if name == "allgather" else 1) << 20  # there comm_size is a rank's share of M
+    good = (one.kind, one.group, one.bytes) == (name, tuple(range(ranks)), wanted)
+    return [("bytes", one.bytes, wanted, good), *against_synth(found, relays="none")]
 
 
 def against_synth(work: Workload, relays: str) -> list[tuple[str, float, float, bool]]:

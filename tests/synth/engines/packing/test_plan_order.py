@@ -153,8 +153,8 @@ def test_long_chains_are_cut_into_many_slices_while_that_makes_few_jobs() -> Non
     few = OrderLimits(effort=replace(free, jobs=128 * quotient.plan.transfers))
     assert quickest([quotient], 10**9, few).segments <= 128
     costly = quickest([quotient], 10**9, OrderLimits())
-    assert costly.segments <= 128
-    assert costly.time_us <= 1.01 * costly.finer_us
+    assert costly.segments <= best.segments
+    assert costly.time_us <= OrderEffort().slices.kept(costly.finer_us)
 
 
 def test_the_same_seed_finds_the_same() -> None:
