@@ -249,7 +249,8 @@ class _PhasedSolve:
         most = 1
         if size > self.effort.least_cut:
             most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))
-        return made[fewest_slices(doubled(time, most, self.effort.slower))]
+        tried = doubled(time, most, self.effort.slower)
+        return made[fewest_slices(tried, lambda slices: simulate(made[slices], size).time_us)]
 
     def outcome(self) -> Outcome:
         if not self.found:

@@ -8,7 +8,7 @@ without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -50,14 +50,20 @@ WITH_MESSAGES = CostModel(overhead_us=SLICE_EFFORT.message_us)
 """The rule, with the cost of messages."""
 
 
-def fewest_slices(tried: Iterable[tuple[float, int]]) -> int:
+def fewest_slices(tried: Iterable[tuple[float, int]], plain: Callable[[int], float]) -> int:
     """Return the fewest slices of those that take little more than the least µs.
 
-    ``tried``: the µs with the cost of messages, and the number of slices.
+    ``tried``: the µs with the cost of messages, and the number of slices. ``plain``: the µs of a
+    number of slices without that cost; a loss there is limited as well.
 
-    >>> fewest_slices([(8.30, 1), (6.61, 4), (6.35, 8), (6.30, 16), (8.19, 64)])
+    >>> with_cost = [(8.30, 1), (6.61, 4), (6.35, 8), (6.30, 16), (8.19, 64)]
+    >>> fewest_slices(with_cost, {1: 8.22, 4: 6.50, 8: 6.21, 16: 6.07, 64: 5.96}.__getitem__)
     8
     """
     known = list(tried)
     most = SLICE_EFFORT.near(min(us for us, _ in known))
-    return min(slices for us, slices in known if us <= most)
+    first = min(slices for us, slices in known if us <= most)
+    later = sorted({slices for _, slices in known if slices >= first})
+    times = {slices: plain(slices) for slices in (first, later[-1])}  # the last is mostly the least
+    lost = SLICE_EFFORT.kept(min(times.values()))
+    return next(n for n in later if (times[n] if n in times else plain(n)) <= lost)

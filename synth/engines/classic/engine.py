@@ -309,7 +309,11 @@ class _Judge:
             tried.append((self._value(replace(schedule, segments=slices)), slices))
             if tried[-1][0] > self.effort.better * tried[-2][0]:
                 break
-        self.look_at(name, replace(schedule, segments=fewest_slices(tried)))
+        size = self.problem.bytes or 1
+        segments = fewest_slices(
+            tried, lambda n: simulate(replace(schedule, segments=n), size).time_us
+        )
+        self.look_at(name, replace(schedule, segments=segments))
 
     def look_at_orders(self, name: str, schedule: Schedule) -> None:
         """Try slices in planned orders: multicasts of one run beside the sums of the next."""

@@ -269,7 +269,7 @@ class _PlanSearch:
             if best.cost_us <= most:
                 plan = self._steadiest(pieces)[0]
                 tried.append((plan.cost_us + self.worst[plan] - plan.time_us, pieces))
-        return fewest_slices(tried)
+        return fewest_slices(tried, lambda pieces: self.best[pieces].time_us)
 
     def _point(self, pieces: int) -> Point:
         schedule = self._schedule(pieces, self._steadiest(pieces)[0])

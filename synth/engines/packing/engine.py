@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
@@ -32,7 +33,7 @@ from ...frontier.objective import sizes_of
 from ...joint.carried import carried_columns
 from ...joint.union import has_union, joint_union, union_carriers
 from ...judge.allowed_pairs import orbits_for, same_for_all
-from ...time.schedule_tables import doubled, prepare
+from ...time.schedule_tables import Prepared, doubled, prepare
 from ...time.schedule_time import simulate
 from ...time.slices import WITH_MESSAGES, fewest_slices
 from .casts.search import (
@@ -81,17 +82,18 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     shares, columns = carried_columns(union_carriers(topology, found))
     plain = Schedule.from_columns(topology, collective.cut_further(shares), *columns)
     meter.spend(2 * len(plain))
-    tables, points = prepare(plain, WITH_MESSAGES), list[Point]()
+    charged, free, points = prepare(plain, WITH_MESSAGES), prepare(plain), list[Point]()
     most = min(UNION_EFFORT.most_segments, UNION_EFFORT.most_jobs // max(1, len(plain)))
 
-    def time(segments: int) -> float:
+    def time(tables: Prepared, segments: int) -> float:
         meter.spend(2 * len(plain) * segments)
         return tables.time(size, segments=segments)
 
     for size in sizes if problem.objective is not Objective.BANDWIDTH else sizes[:1]:
         if points and meter.over():
             break
-        segments = fewest_slices(doubled(time, most, UNION_EFFORT.worse))
+        tried = doubled(partial(time, charged), most, UNION_EFFORT.worse)
+        segments = fewest_slices(tried, partial(time, free))
         point = _union_point(problem, replace(plain, segments=segments), size)
         points.append(point)
     best = list({point.schedule.segments: point for point in reversed(points)}.values())[::-1]

@@ -38,7 +38,7 @@ def test_others_forward_where_they_may(weft) -> None:
     search = ("--objective", "time", "-e", "packing", "--relays", "all")
     found = json.loads(weft("synth", *asked, *search).out)
     assert found["ranks"] == 8
-    assert 500 <= found["value"] < 520  # in fewer slices, as each message costs 10 ns
+    assert 500 <= found["value"] < 510
 
 
 @pytest.mark.parametrize(

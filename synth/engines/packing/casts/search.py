@@ -239,7 +239,11 @@ def in_slices(
         for us, segments in doubled(partial(tried, lag), most, effort.worse):
             if segments >= effort.some_segments and us > least.setdefault(segments, us):
                 break
-    segments = fewest_slices((us, n) for us, n, _ in found)
+    free = {lag: prepare(runs[lag]) for lag in (1, None)}
+    segments = fewest_slices(
+        ((us, n) for us, n, _ in found),
+        lambda n: min(free[lag].time(size, segments=n) for _, m, lag in found if m == n),
+    )
     for lag in LAGS:
         same = lag == 0 and plain.steps <= 2  # as 1, half a slice behind
         if not same and (segments, lag) not in {(n, one) for _, n, one in found}:
