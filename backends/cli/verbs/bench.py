@@ -61,7 +61,7 @@ def run(args: BenchFlags, console: Console) -> int:
     code = Exit.DONE
     if rows is not None:
         code = _told(entries(rows, bench.units, predictions), bench, args, console)
-    if world is not None:  # after the results are told: it may fail
+    if world is not None:  # closing may fail: the results are out by now
         world.close()
     return code
 
