@@ -25,6 +25,7 @@ from .shared import (
 from .values import DEFAULTS, axes, ranks, seconds, several_sizes, sizes, whole
 
 TIMED = ("msccl", "rccl", "executor", "portable", "mscclpp", "nccl", "p2p")  # nouns.runtime.TIMED
+LARGEST_PIECES = 1024
 search = partial(flag, group="search")
 in_files = partial(flag, group="files")
 
@@ -173,6 +174,7 @@ class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
   weft bound -t dgx1 -c allgather
   weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
   weft bound -t dgx-h100 -c allreduce --size 64MiB --runtime executor
+  weft bound -t ndv2:nodes=2 -c allgather --size 64KiB --pieces 1   whole chunks only
   weft bound allgather.json"""
 
     file: str | None = flag(
@@ -181,6 +183,13 @@ class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
         help="a schedule, for its machine, collective and size (instead of -t and -c)",
     )
     size: SizeRange | None = shared.size()
+    pieces: int | None = shared.count(
+        "--pieces",
+        LARGEST_PIECES,
+        "also the least time at --size of schedules that cut each unit into K equal pieces and "
+        "forward a piece only when all of it has arrived (of a schedule: its own)",
+        metavar="K",
+    )
     runtime: str | None = flag(
         "--runtime",
         choices=TIMED,
