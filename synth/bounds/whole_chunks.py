@@ -78,7 +78,7 @@ def whole_chunk_bound(
         topology, before, after = topology.reversed(), after, before
     machine = hop_table_of(topology, chunk_bytes, down=True)
     rows = np.ones((1, machine.hops), bool) if usable is None else np.atleast_2d(usable)
-    kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+    kinds, kind = _kinds(rows)
     held = np.zeros((collective.chunks, collective.ranks), bool)
     wanted = held.copy()
     held[before.chunks, before.ranks] = True
@@ -88,7 +88,7 @@ def whole_chunk_bound(
         effort,
         machine,
         kinds,
-        np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
+        np.broadcast_to(kind, (collective.chunks,)),
         np.stack([_distances(machine, np.flatnonzero(row)) for row in kinds]),
         held,
         wanted & ~held,
@@ -98,6 +98,13 @@ def whole_chunk_bound(
         text = f"with time and links turned round, {certificate.text}"
         certificate = replace(certificate, text=text)
     return WholeChunks(Fraction(ticks, machine.unit), certificate)
+
+
+def _kinds(rows: Bools) -> tuple[Bools, Ints]:
+    """Return the distinct rows, and which of them each row is."""
+    places: dict[bytes, int] = {}
+    kind = [places.setdefault(row.tobytes(), len(places)) for row in rows]
+    return rows[np.unique(kind, return_index=True)[1]], np.array(kind)
 
 
 def _distances(machine: HopTable, hops: Ints) -> Floats:
