@@ -110,6 +110,9 @@ class BoundEffort(Effort):
     wave_ranks: int = setting(
         256, "ranks of a machine up to which waves of whole chunks are counted", least=0
     )
+    wave_sets: int = setting(
+        64, "hosts, and sets that quicker hops join, whose waves are counted, at most", least=0
+    )
     wave_receptions: int = setting(
         20_000, "receptions that are counted for the whole chunks of one host, at most", least=0
     )

@@ -28,7 +28,7 @@ from fractions import Fraction
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.csgraph import connected_components, dijkstra
 
 from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.errors import UserError
@@ -118,6 +118,18 @@ def _distances(machine: HopTable, hops: Ints) -> Floats:
     return np.asarray(dijkstra(graph))
 
 
+def _communities(m: HopTable) -> Iterator[Bools]:
+    """Yield sets of two ranks and more that hops quicker than any between them join, but not all
+    ranks; the slowest hops first."""
+    for slowest in distinct_values(m.leaves)[-2::-1]:
+        fast = m.leaves <= slowest
+        graph = csr_array((fast[fast], (m.src[fast], m.dst[fast])), shape=(m.ranks, m.ranks))
+        _, labels = connected_components(graph, connection="strong")
+        for label in np.flatnonzero(np.bincount(labels) > 1):
+            if (labels != label).any():
+                yield labels == label
+
+
 @dataclass(frozen=True, eq=False)
 class _ChunkBounds:
     """Chunks come in kinds: ``usable[kind]`` are their hops, ``distance[kind]`` the ticks from rank
@@ -165,13 +177,17 @@ class _ChunkBounds:
                 )
         return worst, Certificate("chunk path", text)
 
-    def _sets(self) -> Iterator[Bools]:
+    def _hosts(self) -> Iterator[Bools]:
         hosts = self.topology.host_of
         for host in dict.fromkeys(hosts):
             inside = np.array([h == host for h in hosts])
             if not inside.all():
                 yield inside
-                yield ~inside
+
+    def _sets(self) -> Iterator[Bools]:
+        for inside in self._hosts():
+            yield inside
+            yield ~inside
         yield from np.eye(self.machine.ranks, dtype=bool)
 
     def _waves(self, size: str) -> Iterator[tuple[int, Certificate]]:
@@ -196,13 +212,15 @@ class _ChunkBounds:
                 yield best.ticks, self._wave_certificate(inside, flow, best, size)
 
     def _wave_sets(self) -> Iterator[Bools]:
-        hosts = self.topology.host_of
+        """Yield every host, sets that quicker hops join than lead to others, all ranks but one."""
         if self.machine.ranks > self.effort.wave_ranks:
             return
-        for host in dict.fromkeys(hosts):
-            inside = np.array([h == host for h in hosts])
-            if not inside.all():
-                yield inside
+        seen = {host.tobytes(): host for host in self._hosts()}
+        for inside in _communities(self.machine):
+            if len(seen) >= self.effort.wave_sets:
+                break
+            seen.setdefault(inside.tobytes(), inside)
+        yield from seen.values()
         alike = representatives(self.topology, self.effort.few_ranks)
         for rank in alike[: self.effort.side_ranks].tolist():
             yield np.arange(self.machine.ranks) != rank
