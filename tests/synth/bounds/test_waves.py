@@ -97,6 +97,18 @@ def test_two_boxes_of_the_catalogue(
         assert float(found.us) < incumbent
 
 
+def test_boxes_without_declared_hosts_are_found() -> None:
+    there = topology("ndv2:nodes=2")
+    plain = replace(
+        there, nodes=tuple(replace(x, host=None) for x in there.nodes), host_names=(), symmetries=()
+    )
+    for size in (1 << 10, 1 << 16):
+        one, other = (chunk_bound(x, make("allgather", 16), size) for x in (there, plain))
+        assert one is not None
+        assert other is not None
+        assert one.us == other.us
+
+
 def drawn(seed: int, most_ranks: int = 8) -> tuple[Topology, WholeChunks, WholeChunks, Fraction]:
     rng = random.Random(seed)
     machine, collective, pieces = connected(rng, most_ranks)
