@@ -8,8 +8,9 @@ proved, sizes without gaps (``weft check``); then 200 sizes that tuning has not 
 files take by program simulation, against the bound max(α, bandwidth and composed ones), and against
 the best of the library's baselines, compiled again. A second table tells what the plans gain over
 the programs that NCCL or RCCL runs by itself, in µs, a third how far they are above the least time
-of any program of their runtime; ``--gains`` prints both for libraries that are there. NCCL's rings and trees as files are among the baselines: a plan that takes 2 % longer than
-the quickest form of any of them at one of the 200 sizes is wrong (exit 1).
+of any program of their runtime; ``--gains`` prints both for libraries that are there. NCCL's rings
+and trees as files are among the baselines: a plan that takes 2 % longer than the quickest form of
+any of them at one of the 200 sizes is wrong (exit 1).
 """
 
 import argparse
@@ -228,7 +229,12 @@ def main() -> int:
     parser.add_argument("-c", "--collective", action="append")
     parser.add_argument("--keep", help="a folder for the libraries")
     parser.add_argument("--effort", default="3", help="of each question (default: 3)")
-    parser.add_argument("--gains", nargs="+", type=Path, help="only the tables of gains and bounds, of these libraries")
+    parser.add_argument(
+        "--gains",
+        nargs="+",
+        type=Path,
+        help="only the tables of gains and bounds, of these libraries",
+    )
     args = parser.parse_args()
     if args.gains:
         print_gains(args.gains)
