@@ -116,7 +116,7 @@ def slots(ports: Sequence[Port], most: int) -> list[int]:
     """Return the first slots of parallel ports, ascending; all, if there are none."""
     heap = [(p.start + p.hold + p.rest, p.hold) for p in ports]
     heapq.heapify(heap)
-    found = []
+    found: list[int] = []
     while heap and len(found) < most:
         at, hold = heap[0]
         found.append(at)
@@ -169,7 +169,7 @@ class Inflow:
             "doors": rows(self.doors),
             "feeders": rows(self.feeders),
             "ready": self.ready,
-            "entries": self.entries()[self.chunks - wave.chunks :],
+            "entries": self.entries(wave.chunks),
             "entry_ranks": list(self.entry_ranks),
             "arriving": rows(self.arriving),
             "leaving": [rows(ports) for ports in self.leaving],
@@ -177,15 +177,15 @@ class Inflow:
             "times": list(wave.times),
         }
 
-    def entries(self) -> list[int]:
-        """Return the least time of the k-th first arrival of a chunk in the set. O(n²)."""
+    def entries(self, last: int) -> list[int]:
+        """Return the least times of the ``last`` first arrivals of chunks. O(n · last)."""
         n, slot = self.chunks, slots(self.doors, self.chunks)
         ready = np.array(self.ready, object)
         if not ready[-1]:
-            return slot
+            return slot[n - last :]
         opened = [Port(p.resource, p.hold, p.rest) for p in self.doors]
         after = np.array(slots(opened, n), object)
-        return [max(slot[k], *(ready[: k + 1] + after[k::-1])) for k in range(n)]
+        return [max(slot[k], *(ready[: k + 1] + after[k::-1])) for k in range(n - last, n)]
 
     def feeds(self, most: int) -> list[int]:
         """Return the slots of the best rank to send from, slot by slot."""
@@ -205,12 +205,12 @@ class Inflow:
         if not tried:
             return
         longest = need[max(tried) - 1]
-        entry, slot = self.entries(), slots(self.doors, n + longest)
+        entry, slot = self.entries(max(tried)), slots(self.doors, n + longest)
         arriving, feeds = slots(self.arriving, longest), self.feeds(longest)
         for m in tried:
-            first = entry[n - m]
+            first = entry[-m]
             doors = [max(first, x) for x in slot[n - m : n - m + m * len(self.entry_ranks)]]
-            paths = sorted(e + far for e in entry[n - m :] for far in self.far)
+            paths = sorted(e + far for e in entry[-m:] for far in self.far)
             ported = heapq.merge(doors, (first + x for x in arriving))
             fed = _Fed(doors, feeds)
             times = list[int]()

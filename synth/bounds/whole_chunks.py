@@ -227,7 +227,7 @@ class _ChunkBounds:
 
     def _wave_certificate(self, inside: Bools, flow: Inflow, wave: Wave, size: str) -> Certificate:
         ranks = np.flatnonzero(inside).tolist()
-        first, need = flow.entries()[flow.chunks - wave.chunks], len(wave.times)
+        first, need = flow.entries(wave.chunks)[0], len(wave.times)
         many = wave.chunks > 1
         last = f"the last {wave.chunks} come" if many else "the last comes"
         text = (
