@@ -8,11 +8,12 @@ from typing import Any
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, number
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-from ..fabric.hop_table import all_hops_seen
+from ..fabric.hop_table import ROUTES
 from .demand import copying_demand
 from .effort import BOUND_EFFORT, BoundEffort
 
@@ -69,7 +70,8 @@ def chunk_bound(
         return None
     if collective.combining and copying_demand(collective) is None:
         return None
-    if not all_hops_seen(topology):
+    between = len(topology.nodes) > topology.ranks  # nodes that only forward
+    if between and not find_hops(topology, routes_per_pair=ROUTES).complete:
         return None
     grain = Fraction(message_bytes, collective.message_chunks)
     found = whole_chunk_bound(topology, collective, grain, effort=effort)

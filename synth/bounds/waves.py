@@ -59,7 +59,7 @@ from ..fabric.hop_table import HopTable
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class PortTimes:
     """A resource that some hops hold, in ticks: each for ``hold``, not before ``start``; it brings
     a chunk ``rest`` after it is released."""
 
@@ -71,7 +71,7 @@ class Port:
 
 def ports_of(
     machine: HopTable, hops: Ints, ready: Ints | None = None, group: Ints | None = None
-) -> list[tuple[int, Port]]:
+) -> list[tuple[int, PortTimes]]:
     """Return one resource for each hop, with the group of the hops that it is chosen for.
 
     Any choice gives bounds; few and slow ones large bounds. Chosen first is what the hops of a
@@ -94,7 +94,7 @@ def ports_of(
     least = (np.minimum.reduceat(x[order], first).tolist() for x in (hold, rest, ready[hop]))
     which = keys[key[order[first]]]
     rows = zip((which // m.resources).tolist(), (which % m.resources).tolist(), *least, strict=True)
-    return [(g, Port(r, *numbers)) for g, r, *numbers in rows]
+    return [(g, PortTimes(r, *numbers)) for g, r, *numbers in rows]
 
 
 def _cover(hop: Ints, key: Ints, hold: Ints, group: Ints) -> Ints:
@@ -112,7 +112,7 @@ def _cover(hop: Ints, key: Ints, hold: Ints, group: Ints) -> Ints:
     return np.concatenate(chosen)
 
 
-def slots(ports: Sequence[Port], most: int) -> list[int]:
+def slots(ports: Sequence[PortTimes], most: int) -> list[int]:
     """Return the first slots of parallel ports, ascending; all, if there are none."""
     heap = [(p.start + p.hold + p.rest, p.hold) for p in ports]
     heapq.heapify(heap)
@@ -132,13 +132,13 @@ class Inflow:
     stand at one of these; ``wants``: ranks of the set that want each chunk, ascending.
     """
 
-    doors: tuple[Port, ...]
-    feeders: tuple[Port, ...]
+    doors: tuple[PortTimes, ...]
+    feeders: tuple[PortTimes, ...]
     ready: list[int]
     wants: list[int]
     entry_ranks: tuple[int, ...]  # E
-    arriving: tuple[Port, ...]  # of hops inside, by their destinations
-    leaving: tuple[tuple[Port, ...], ...]  # the same, of each rank
+    arriving: tuple[PortTimes, ...]  # of hops inside, by their destinations
+    leaving: tuple[tuple[PortTimes, ...], ...]  # the same, of each rank
     far: list[int]  # from the nearest entry rank to each rank of the set
 
     @property
@@ -150,17 +150,17 @@ class Inflow:
     def key(self) -> tuple[Any, ...]:
         """Return all that the bound depends on: equal for hosts that are alike."""
 
-        def times(ports: Sequence[Port]) -> tuple[Any, ...]:
+        def times(ports: Sequence[PortTimes]) -> tuple[Any, ...]:
             return tuple(sorted((p.hold, p.rest, p.start) for p in ports))
 
         kinds = tuple(sorted({times(ports) for ports in self.leaving}))
         lists = (tuple(self.ready), tuple(self.wants), tuple(self.far))
         return (times(self.doors), times(self.arriving), kinds, len(self.entry_ranks), *lists)
 
-    def data(self, wave: Wave) -> dict[str, Any]:
+    def data(self, wave: WaveBound) -> dict[str, Any]:
         """Return the numbers that prove a wave, in ticks; ports as rows of their four."""
 
-        def rows(ports: Sequence[Port]) -> list[list[int]]:
+        def rows(ports: Sequence[PortTimes]) -> list[list[int]]:
             return [[p.resource, p.hold, p.rest, p.start] for p in ports]
 
         return {
@@ -183,7 +183,7 @@ class Inflow:
         ready = np.array(self.ready, object)
         if not ready[-1]:
             return slot[n - last :]
-        opened = [Port(p.resource, p.hold, p.rest) for p in self.doors]
+        opened = [PortTimes(p.resource, p.hold, p.rest) for p in self.doors]
         after = np.array(slots(opened, n), object)
         return [max(slot[k], *(ready[: k + 1] + after[k::-1])) for k in range(n - last, n)]
 
@@ -193,7 +193,7 @@ class Inflow:
         rows = [row for ports in alike.values() if (row := slots(ports, most))]
         return list(map(min, zip(*rows, strict=True)))
 
-    def waves(self, most: int) -> Iterator[Wave]:
+    def waves(self, most: int) -> Iterator[WaveBound]:
         """Yield the bound of the last m chunks, for all m while ``most`` receptions suffice."""
         n = self.chunks
         need = np.cumsum(self.wants).tolist()  # of the last m
@@ -222,7 +222,7 @@ class Inflow:
                 if len(times) <= len(self.far):
                     fed.add(times[-1])
             if times:
-                yield Wave(m, tuple(times))
+                yield WaveBound(m, tuple(times))
 
 
 class _Fed:
@@ -253,7 +253,7 @@ class _Fed:
 
 
 @dataclass(frozen=True, slots=True)
-class Wave:
+class WaveBound:
     """The last ``chunks`` that enter, and the least ticks of each of their receptions."""
 
     chunks: int
@@ -265,7 +265,9 @@ class Wave:
         return self.times[-1]
 
 
-def feeders_of(machine: HopTable, outside: Ints, opens: Any, senders: Ints) -> tuple[Port, ...]:
+def feeders_of(
+    machine: HopTable, outside: Ints, opens: Any, senders: Ints
+) -> tuple[PortTimes, ...]:
     """Return the ports of the hops outside the set into the sources of its doors, from elsewhere.
 
     ``outside``: hops; ``opens``: ticks until something that must enter can stand at each rank.
@@ -276,7 +278,7 @@ def feeders_of(machine: HopTable, outside: Ints, opens: Any, senders: Ints) -> t
     return tuple(port for _, port in ports_of(machine, outside[into], starts))
 
 
-def ready_times(paths: list[int], feeders: Sequence[Port]) -> list[int]:
+def ready_times(paths: list[int], feeders: Sequence[PortTimes]) -> list[int]:
     """Return when the i-th chunk can stand at a source of a door, at the soonest.
 
     ``paths``: for each chunk the ticks until it can, ascending.
@@ -288,14 +290,16 @@ def ready_times(paths: list[int], feeders: Sequence[Port]) -> list[int]:
 
 def inside_ports(
     machine: HopTable, hops: Ints, lone_entry: int | None
-) -> tuple[tuple[Port, ...], tuple[tuple[Port, ...], ...]]:
+) -> tuple[tuple[PortTimes, ...], tuple[tuple[PortTimes, ...], ...]]:
     """Return the ports that hops inside arrive by, and those that they leave each rank by."""
     into = hops if lone_entry is None else hops[machine.dst[hops] != lone_entry]
-    merged: dict[int, Port] = {}
+    merged: dict[int, PortTimes] = {}
     for _, one in ports_of(machine, into, group=machine.dst[into]):
         old = merged.get(one.resource, one)
-        merged[one.resource] = Port(one.resource, min(one.hold, old.hold), min(one.rest, old.rest))
-    out = dict[int, list[Port]]()
+        merged[one.resource] = PortTimes(
+            one.resource, min(one.hold, old.hold), min(one.rest, old.rest)
+        )
+    out = dict[int, list[PortTimes]]()
     for rank, one in ports_of(machine, hops, group=machine.src[hops]):
         out.setdefault(rank, []).append(one)
     return tuple(merged.values()), tuple(map(tuple, out.values()))

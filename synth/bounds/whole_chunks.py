@@ -43,7 +43,7 @@ from ..fabric.fabric import fabric_of
 from ..fabric.hop_table import HopTable, hop_table_of
 from .demand import copying_demand, representatives
 from .effort import BOUND_EFFORT, BoundEffort
-from .waves import Inflow, Port, Wave, inflow_of, ports_of, slots
+from .waves import Inflow, PortTimes, WaveBound, inflow_of, ports_of, slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +118,18 @@ def _distances(machine: HopTable, hops: Ints) -> Floats:
     return np.asarray(dijkstra(graph))
 
 
-def _communities(m: HopTable) -> Iterator[Bools]:
-    """Yield sets of two ranks and more that hops quicker than any between them join, but not all
+def _communities(m: HopTable) -> list[Bools]:
+    """Return sets of two ranks and more that hops quicker than any between them join, but not all
     ranks; the slowest hops first."""
+    found = []
     for slowest in distinct_values(m.leaves)[-2::-1]:
         fast = m.leaves <= slowest
         graph = csr_array((fast[fast], (m.src[fast], m.dst[fast])), shape=(m.ranks, m.ranks))
         _, labels = connected_components(graph, connection="strong")
         for label in np.flatnonzero(np.bincount(labels) > 1):
             if (labels != label).any():
-                yield labels == label
+                found.append(labels == label)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +227,9 @@ class _ChunkBounds:
         for rank in alike[: self.effort.side_ranks].tolist():
             yield np.arange(self.machine.ranks) != rank
 
-    def _wave_certificate(self, inside: Bools, flow: Inflow, wave: Wave, size: str) -> Certificate:
+    def _wave_certificate(
+        self, inside: Bools, flow: Inflow, wave: WaveBound, size: str
+    ) -> Certificate:
         ranks = np.flatnonzero(inside).tolist()
         first, need = flow.entries(wave.chunks)[0], len(wave.times)
         many = wave.chunks > 1
@@ -279,7 +283,7 @@ class _ChunkBounds:
         return startup + busy + alpha + tail, Certificate("chunk cut", text)
 
     def _tail(
-        self, distance: Floats, wanting: Ints, doors: Ints, held: dict[int, Port]
+        self, distance: Floats, wanting: Ints, doors: Ints, held: dict[int, PortTimes]
     ) -> tuple[int, int]:
         """Least ticks from the entry of the last chunk to its last destination, and that rank."""
         entries = distinct_values(self.machine.dst[doors])

@@ -70,13 +70,6 @@ class HopTable:
         return float(Fraction(ticks) / self.unit)
 
 
-def all_hops_seen(topology: Topology) -> bool:
-    """Return True if :func:`hop_table_of` leaves no route between two GPUs out."""
-    if len(topology.nodes) == topology.ranks:
-        return True
-    return find_hops(topology, routes_per_pair=ROUTES).complete
-
-
 def hop_table_of(topology: Topology, chunk_bytes: Fraction, *, down: bool = False) -> HopTable:
     """The hops of a topology for chunks of a size; ``down``: times are not rounded up but down.
 

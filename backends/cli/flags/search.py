@@ -25,7 +25,6 @@ from .shared import (
 from .values import DEFAULTS, axes, ranks, seconds, several_sizes, sizes, whole
 
 TIMED = ("msccl", "rccl", "executor", "portable", "mscclpp", "nccl", "p2p")  # nouns.runtime.TIMED
-LARGEST_PIECES = 1024
 search = partial(flag, group="search")
 in_files = partial(flag, group="files")
 
@@ -185,7 +184,7 @@ class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
     size: SizeRange | None = shared.size()
     pieces: int | None = shared.count(
         "--pieces",
-        LARGEST_PIECES,
+        1024,
         "also the least time at --size of schedules that cut each unit into K equal pieces and "
         "forward a piece only when all of it has arrived (of a schedule: its own)",
         metavar="K",

@@ -18,8 +18,8 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Link, Resource, Topology, both_ways, gpu, switch
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
+from weft.synth.bounds import chunk_bound, own_chunk_bound
 from weft.synth.bounds.effort import BoundEffort
-from weft.synth.bounds.in_chunks import chunk_bound, own_chunk_bound
 from weft.synth.bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from weft.synth.explain.critical import gap_words, what_binds
 from weft.synth.time.schedule_time import simulate
