@@ -70,6 +70,7 @@ class VerbLimits:
     # For which the cost of an algorithm is shown, hierarchical ones on two hosts.
     example_ranks: int = 8
     example_lanes: int = 2  # the same
+    served_children: int = 4096  # of a server at once; each takes some 20 MB
 
 
 LIMITS = VerbLimits()
