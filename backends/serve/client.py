@@ -153,9 +153,12 @@ def _send(sock: _socket.socket, message: bytes) -> None:
     try:
         carried = b"".join(n.to_bytes(4, sys.byteorder) for n in (0, 1, 2, folder))
         sent = sock.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, carried)])
+        if sent < len(message):
+            sock.sendall(message[sent:])
+    except ConnectionError:  # refused on its first bytes: the reason is to be read
+        pass
     finally:
         os.close(folder)
-    sock.sendall(message[sent:])
 
 
 def _lines(sock: _socket.socket) -> Iterator[str]:

@@ -254,7 +254,7 @@ class Server:
 
     def _begin(self, one: _Question) -> None:
         """Fork the child of a command line; signals wait until it can handle them."""
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
         except OSError as error:
