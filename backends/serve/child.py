@@ -60,7 +60,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CommandLine:
     """A command line: words, environment, file-creation mask, ignored signals, form of streams."""
 
     words: tuple[str, ...]
@@ -71,7 +71,7 @@ class Request:
     identity: tuple[bytes, ...]
 
     @classmethod
-    def read(cls, body: bytes) -> Request:
+    def read(cls, body: bytes) -> CommandLine:
         """Read the fields of a message.
 
         Raises:
@@ -93,11 +93,11 @@ class Request:
         )
 
 
-def answer(request: Request, caller: Caller, files: list[int], run: Run) -> NoReturn:
+def answer(line: CommandLine, caller: Caller, files: list[int], run: Run) -> NoReturn:
     """In a child: run the command line in the place of the client, and end with its exit code."""
     code = 70
     try:
-        _take_place(request, caller, files)
+        _take_place(line, caller, files)
         code = run(None)
     except BaseException as error:  # of the system, as when the folder may not be entered
         with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def answer(request: Request, caller: Caller, files: list[int], run: Run) -> NoRe
     _end(code)
 
 
-def _take_place(request: Request, caller: Caller, files: list[int]) -> None:
+def _take_place(line: CommandLine, caller: Caller, files: list[int]) -> None:
     """Become as a process that the client started itself, its signals last."""
     for number in range(3):
         os.dup2(files[number], number)
@@ -118,13 +118,13 @@ def _take_place(request: Request, caller: Caller, files: list[int]) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, caller.nice)
     with contextlib.suppress(OSError):  # processors that the server may not use
         os.sched_setaffinity(0, caller.processors)
-    os.umask(request.umask)
+    os.umask(line.umask)
     os.environ.clear()
-    os.environb.update(request.environment)
+    os.environb.update(line.environment)
     time.tzset()
-    sys.argv = ["weft", *request.words]
+    sys.argv = ["weft", *line.words]
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
-        stream = _stream(name, number, *request.streams[number])
+        stream = _stream(name, number, *line.streams[number])
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     logger = logging.getLogger("weft")  # which prints for the command line of the server
@@ -134,7 +134,7 @@ def _take_place(request: Request, caller: Caller, files: list[int]) -> None:
     for one in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for ignored in request.ignored:
+    for ignored in line.ignored:
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

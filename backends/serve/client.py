@@ -10,7 +10,16 @@ from __future__ import annotations
 import os
 import sys
 
-from .wire import HEAD, OPTION, PASSED_ON, VARIABLE, Wire, default_address, identity, shown
+from .wire import (
+    HEAD,
+    OPTION,
+    PASSED_ON,
+    VARIABLE,
+    MessageLimits,
+    default_address,
+    identity,
+    shown,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +80,7 @@ def connect(address: str) -> tuple[_socket.socket, int]:
         raise Unserved("this system does not tell whose a socket is; Linux does")
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        sock.settimeout(Wire.answer_seconds)
+        sock.settimeout(MessageLimits.answer_seconds)
         sock.connect(address)
         peer = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)  # pid, uid, gid
         pid, uid = (int.from_bytes(peer[at : at + 4], sys.byteorder) for at in (0, 4))
@@ -141,8 +150,10 @@ def _message(words: list[str]) -> bytes:
             b"\0".join(b"." + os.fsencode(word) for word in words),  # a word may be empty
         )
     )
-    if len(body) > Wire.most_bytes:
-        raise Unserved(f"words and environment take {len(body)} bytes, at most {Wire.most_bytes}")
+    if len(body) > MessageLimits.most_bytes:
+        raise Unserved(
+            f"words and environment take {len(body)} bytes, at most {MessageLimits.most_bytes}"
+        )
     return HEAD.format(len(body)).encode() + body
 
 
@@ -165,7 +176,7 @@ def _lines(sock: _socket.socket) -> Iterator[str]:
     """Yield the lines of the server until it closes."""
     held = b""
     try:
-        while part := sock.recv(Wire.line_bytes):
+        while part := sock.recv(MessageLimits.line_bytes):
             held += part
             *whole, held = held.split(b"\n")
             for line in whole:

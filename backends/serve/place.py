@@ -10,14 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weft.dsl.base.errors import Missing, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .wire import default_address
 
-LONGEST = 107
-"""Bytes of the path of a socket, as Linux takes it."""
 
-BACKLOG = 128
-"""Connections that wait for the server to take them."""
+@dataclass(frozen=True, slots=True)
+class PlaceLimits:
+    """Limits of a socket."""
+
+    path_bytes: int = 107  # as Linux takes it
+    backlog: int = 128  # connections that wait for the server to take them
+
+
+PLACE = PlaceLimits()
 
 
 @contextmanager
@@ -35,9 +41,9 @@ def held(path: str) -> Iterator[str]:
             hint="Linux has them; run the command without a server",
         )
     path = os.path.abspath(path)
-    if (length := len(os.fsencode(path))) > LONGEST:
+    if (length := len(os.fsencode(path))) > PLACE.path_bytes:
         raise UserError(
-            f"expected a path of at most {LONGEST} bytes for a socket, got {length}",
+            f"expected a path of at most {PLACE.path_bytes} bytes for a socket, got {length}",
             where=path,
             hint="choose another with --socket",
         )
@@ -64,7 +70,7 @@ def listening(path: str) -> Iterator[socket.socket]:
         listener.bind(path)
     finally:
         os.umask(before)
-    listener.listen(BACKLOG)
+    listener.listen(PLACE.backlog)
     listener.setblocking(False)
     try:
         yield listener
@@ -91,7 +97,7 @@ def _require_safe_folder(path: str) -> None:
     others = 0o077 if usual else 0 if found.st_mode & stat.S_ISVTX else 0o022
     if not (stat.S_ISDIR(found.st_mode) and ours and not found.st_mode & others):
         raise UserError(
-            "expected a folder of your own that nobody else can write, got "
+            "expected a folder of your own that no other user can write, got "
             f"mode {stat.S_IMODE(found.st_mode):o} of user {found.st_uid}",
             where=folder,
             hint="chmod 700 it, or choose another with --socket",

@@ -13,21 +13,37 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from weft.dsl.base.deadline import STEP, Deadline
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from .child import Caller, Request, Run, answer
-from .limits import SERVE
+from .child import Caller, CommandLine
 from .place import close
-from .wire import HEAD, HEAD_BYTES, PASSED_ON, VERSION, Wire
+from .wire import HEAD, HEAD_BYTES, PASSED_ON, MessageLimits
+
+Answer = Callable[[CommandLine, Caller, list[int]], NoReturn]
+"""Callback in the child: takes the client's place, with its descriptors, and ends the process."""
 
 PASSED = frozenset(getattr(signal, name) for name in (*PASSED_ON, "SIGSTOP", "SIGCONT"))
 """Signals that a client sends to its child."""
 
 _HEAD = re.compile(re.escape(HEAD).replace(re.escape("{:010d}"), r"(\d{10})").encode())
+
+
+@dataclass(frozen=True, slots=True)
+class ServeLimits:
+    """Limits of a server, beside those that its options set."""
+
+    message_seconds: float = 5.0  # in which a client must have sent its command line
+    waiting: int = 64  # connections that have not sent it yet
+    grace_seconds: float = 5.0  # between SIGTERM and SIGKILL where a client has gone
+    read_bytes: int = 1 << 16  # at a time
+
+
+SERVE = ServeLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +82,14 @@ def _state(path: str) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-class _Question:
+class _Connection:
     """A connection: first its message comes, then its child runs, then the status goes back."""
 
     def __init__(self, sock: socket.socket, caller: Caller) -> None:
         self.sock, self.caller = sock, caller
         self.held = bytearray()
         self.files: list[int] = []
-        self.request: Request | None = None
+        self.line: CommandLine | None = None
         self.pid = 0
         self.until: Deadline | None = Deadline(SERVE.message_seconds)
 
@@ -93,7 +109,7 @@ class _Question:
         """Send a signal to its child and the processes in its group."""
         try:
             os.killpg(self.pid, number)
-        except ProcessLookupError:  # it has no group yet, or has ended
+        except ProcessLookupError:  # before it made one, or after its end
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -102,13 +118,19 @@ class Server:
     """Takes command lines from a socket until it is idle for long, is ended or is out of date."""
 
     def __init__(
-        self, listener: socket.socket, path: str, run: Run, children: int, idle: float, like: bytes
+        self,
+        listener: socket.socket,
+        path: str,
+        answer: Answer,
+        children: int,
+        idle: float,
+        like: bytes,
     ) -> None:
-        self._listener, self._path, self._run = listener, path, run
+        self._listener, self._path, self._answer = listener, path, answer
         self._children, self._idle_seconds = children, idle
         self._like = dict(one.partition(b"=")[::2] for one in like.split(b"\0"))
         self._installation = Installation.loaded()
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, _Connection] = {}
         self._reason = ""
         self._signals: list[int] = []
 
@@ -121,7 +143,8 @@ class Server:
         for sock in (self._listener, self._woken):
             self._selector.register(sock, selectors.EVENT_READ)
         handled = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {n: signal.signal(n, self._signalled) for n in handled if _is_heard(n)}
+        heard = [n for n in handled if signal.getsignal(n) is not signal.SIG_IGN]  # nohup
+        before = {n: signal.signal(n, self._signalled) for n in heard}
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         try:
             self._loop()
@@ -180,7 +203,7 @@ class Server:
                 sock, _ = self._listener.accept()
                 sock.setblocking(False)
                 try:
-                    one = _Question(sock, Caller.of(sock))
+                    one = _Connection(sock, Caller.of(sock))
                 except OSError:
                     sock.close()
                     continue
@@ -192,11 +215,11 @@ class Server:
                 self._questions[sock.fileno()] = one
                 self._selector.register(sock, selectors.EVENT_READ)
 
-    def _read(self, one: _Question) -> None:
+    def _read(self, one: _Connection) -> None:
         """Handle what came from a client, or that it has gone."""
         try:
             data, files, _, _ = socket.recv_fds(
-                one.sock, SERVE.read_bytes, Wire.descriptors, socket.MSG_CMSG_CLOEXEC
+                one.sock, SERVE.read_bytes, MessageLimits.descriptors, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             return
@@ -208,35 +231,37 @@ class Server:
         elif one.pid:
             for number in set(data) & PASSED:
                 one.signal(number)
-        elif one.request is not None:
+        elif one.line is not None:
             self._begin(one) if data == b"\0" else self._drop(one)
         else:
             one.held += data
             self._receive(one)
 
-    def _receive(self, one: _Question) -> None:
+    def _receive(self, one: _Connection) -> None:
         """Read the message once it is whole; a wrong one is refused at once."""
         if len(one.held) < HEAD_BYTES:
             return
         head = _HEAD.match(one.held)
         size = int(head[1]) if head else 0
-        if not head or size > Wire.most_bytes:
-            self._refuse(one, f"it takes messages of version {VERSION} and {Wire.most_bytes} bytes")
+        if not head or size > MessageLimits.most_bytes:
+            self._refuse(
+                one, f"it takes {HEAD[:12]} and {MessageLimits.most_bytes} bytes of message"
+            )
         elif len(one.held) - HEAD_BYTES >= size:
             try:
-                request = Request.read(bytes(one.held[HEAD_BYTES:]))
-                reason = self._against(one, request)
+                line = CommandLine.read(bytes(one.held[HEAD_BYTES:]))
+                reason = self._against(one, line)
             except (ValueError, KeyError, IndexError):
                 reason = "it does not understand the message"
             if reason:
                 self._refuse(one, reason)
             else:
-                one.request = request
+                one.line = line
                 one.tell("ready")
 
-    def _against(self, one: _Question, request: Request) -> str:
+    def _against(self, one: _Connection, line: CommandLine) -> str:
         """Return why a command line cannot be answered here; '' if it can."""
-        asked = dict(pair.partition(b"=")[::2] for pair in request.identity)
+        asked = dict(pair.partition(b"=")[::2] for pair in line.identity)
         unlike = [n for n in asked | self._like if asked.get(n) != self._like.get(n)]
         if unlike:
             return f"it is not like this process: {os.fsdecode(unlike[0])}"
@@ -246,13 +271,13 @@ class Server:
             return f"it ends: {self._reason}"
         if sum(q.pid > 0 for q in self._questions.values()) >= self._children:
             return f"it runs {self._children} commands already"
-        if len(one.files) != Wire.descriptors or len(request.streams) != 3:
+        if len(one.files) != MessageLimits.descriptors or len(line.streams) != 3:
             return "it does not understand the message"
         if one.caller.is_wider():
             return "the limits of this shell (ulimit) are higher than those of the server"
         return ""
 
-    def _begin(self, one: _Question) -> None:
+    def _begin(self, one: _Connection) -> None:
         """Fork the child of a command line; signals wait until it can handle them."""
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -269,7 +294,7 @@ class Server:
             os.close(file)
         one.pid, one.files, one.until, one.held = pid, [], None, bytearray()
 
-    def _become(self, one: _Question) -> None:
+    def _become(self, one: _Connection) -> None:
         """In the child: close what is the server's, and run the command line."""
         os.setsid()
         self._selector.close()
@@ -278,8 +303,8 @@ class Server:
         for other in self._questions.values():
             if other is not one:
                 other.close()
-        assert one.request is not None
-        answer(one.request, one.caller, one.files, self._run)
+        assert one.line is not None
+        self._answer(one.line, one.caller, one.files)
 
     def _reap(self) -> None:
         """Tell the clients whose children have ended."""
@@ -300,7 +325,7 @@ class Server:
                 else:
                     self._drop(one)
 
-    def _leave(self, one: _Question) -> None:
+    def _leave(self, one: _Connection) -> None:
         """End the child of a client that has gone."""
         if not one.pid:
             self._drop(one)
@@ -310,17 +335,12 @@ class Server:
             one.signal(signal.SIGCONT)  # it may be stopped
             one.until = Deadline(SERVE.grace_seconds)
 
-    def _refuse(self, one: _Question, reason: str) -> None:
+    def _refuse(self, one: _Connection, reason: str) -> None:
         one.tell(f"no {reason}")
         self._drop(one)
 
-    def _drop(self, one: _Question) -> None:
+    def _drop(self, one: _Connection) -> None:
         with contextlib.suppress(KeyError):  # one that has left
             self._selector.unregister(one.sock)
         del self._questions[one.sock.fileno()]
         one.close()
-
-
-def _is_heard(number: int) -> bool:
-    """Return True for a signal that is not ignored, as SIGHUP is under nohup."""
-    return signal.getsignal(number) is not signal.SIG_IGN

@@ -20,10 +20,7 @@ VARIABLE = "WEFT_SERVER"
 
 OPTION = "--server"
 
-VERSION = 1
-"""Version of the protocol."""
-
-HEAD = f"weft serve {VERSION} " + "{:010d}\n"
+HEAD = "weft serve 1 {:010d}\n"
 """First bytes of a message: the protocol, and the number of bytes behind them."""
 
 HEAD_BYTES = len(HEAD.format(0))
@@ -36,8 +33,8 @@ PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 """Signals that the child gets where the client gets them."""
 
 
-class Wire:
-    """Limits of the messages."""
+class MessageLimits:
+    """Limits of the messages; without a decorator, which would be loaded."""
 
     most_bytes = 1 << 22  # of a message: twice what Linux allows for words and environment
     descriptors = 4  # sent with it

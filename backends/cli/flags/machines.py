@@ -12,7 +12,6 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import REGISTRIES
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
-from ...serve.limits import SERVE
 from . import shared
 from .shared import Flags, flag
 from .values import DEFAULTS, LIMITS, seconds, whole
@@ -181,14 +180,14 @@ SIGTERM or Ctrl-C ends it once its commands have ended; the second ends these to
     idle: float = flag(
         "--idle",
         metavar="TIME",
-        default=SERVE.idle_seconds,
+        default=DEFAULTS.serve_idle_seconds,
         parse=seconds,
         help="end after so long without a command (default: 1h)",
     )
     children: int = flag(
         "--children",
         metavar="N",
-        default=SERVE.children,
+        default=DEFAULTS.served_children,
         parse=whole(1, LIMITS.served_children),
-        help=f"commands at once; further ones run without it (default: {SERVE.children})",
+        help=f"commands at once; further ones run without it (default: {DEFAULTS.served_children})",
     )

@@ -9,10 +9,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 
 from weft.dsl.base.errors import WeftError
 
+from ...serve.child import answer
 from ...serve.place import held, listening
 from ...serve.server import Server
 from ...serve.wire import VARIABLE, default_address, identity
@@ -44,7 +46,9 @@ def run(args: ServeFlags, console: Console) -> int:
         with listening(path) as listener:
             text = f"serving at {path}\nexport {VARIABLE}={shlex.quote(path)}"
             console.result(text, {"status": "ok", "socket": path, "pid": os.getpid()})
-            server = Server(listener, path, entry.run, args.children, args.idle, like)
+            server = Server(
+                listener, path, partial(answer, run=entry.run), args.children, args.idle, like
+            )
             reason = server.serve()
     console.say("Ended", reason)
     return Exit.DONE

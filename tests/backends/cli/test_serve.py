@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,6 @@ from command import Ran, Weft
 from until import HANGS, until
 
 import weft
-from weft.backends.serve import client, place, wire
-from weft.dsl.base.errors import UserError
 
 WEFT = [sys.executable, "-m", "weft.backends.cli"]
 PLAIN = {
@@ -31,29 +30,46 @@ PLAIN = {
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
+@dataclass(frozen=True)
+class Server:
+    """A process of ``weft serve``, and its socket."""
+
+    path: Path
+    process: subprocess.Popen[bytes]
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def children(self) -> list[int]:
+        pid = self.process.pid
+        return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
 @contextmanager
-def serving(path: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that listens at a path; it must end by itself at SIGTERM, with exit code 0."""
+def serving(path: Path, *options: str, **more: str) -> Iterator[Server]:
+    """A server that listens at a path, where one that died has left its socket."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
     words = [*WEFT, "serve", "--socket", str(path), *options]
-    with subprocess.Popen(words, env=PLAIN, cwd=path.parent, **PIPES) as process:
+    with subprocess.Popen(words, env=PLAIN | more, cwd=path.parent, **PIPES) as process:
         assert process.stdout is not None
-        assert str(path) in process.stdout.readline().decode(), process.stderr.read()  # type: ignore[union-attr]
-        yield process
+        assert str(path) in process.stdout.readline().decode()
+        yield Server(path, process)
         if process.poll() is None:
             process.terminate()
-        process.communicate(timeout=HANGS)
-    assert process.returncode == 0
-    assert not path.exists()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("serve") / "s"
-    with serving(path, "--children", "3"):
-        yield path
+    with serving(path, "--children", "3") as found:
+        assert path.stat().st_mode & 0o777 == 0o600
+        yield found
+    assert found.process.returncode == 0
+    assert not path.exists()
 
 
-def ask(address: Path | str, *words: object, folder: Path, stdin: str = "", **more: str) -> Ran:
+def ask(address: object, *words: object, folder: Path, stdin: str = "", **more: str) -> Ran:
     """A command line that a server is to answer."""
     return _ran(["--server", str(address), *map(str, words)], folder, stdin, more)
 
@@ -77,8 +93,7 @@ SAME = {
     "slip": (2, "bound -t dxg1 -c allgather"),
     "nothing": (
         3,
-        "synth -t dgx1 -c allreduce -e classic --objective time --size 1MB -q "
-        "--require-optimal -o -",
+        "synth -t torus:4x4 -c alltoall -e exact --objective latency --effort 0.000001 -o -",
     ),
     "missing": (4, "profile --on nccl -o machine.json"),
 }
@@ -86,7 +101,7 @@ SAME = {
 
 @pytest.mark.parametrize("name", SAME)
 def test_the_answer_is_that_of_the_command(
-    server: Path, tmp_path: Path, triangle: Path, name: str
+    server: Server, tmp_path: Path, triangle: Path, name: str
 ) -> None:
     """Files are named relative to the client's folder."""
     code, line = SAME[name]
@@ -96,7 +111,7 @@ def test_the_answer_is_that_of_the_command(
 
 
 def test_files_appear_in_the_clients_folder_with_its_mask(
-    server: Path, tmp_path: Path, triangle: Path
+    server: Server, tmp_path: Path, triangle: Path
 ) -> None:
     before = os.umask(0o27)
     try:
@@ -113,7 +128,7 @@ def test_files_appear_in_the_clients_folder_with_its_mask(
 
 
 def test_input_environment_and_limits_are_the_clients(
-    server: Path, tmp_path: Path, triangle: Path
+    server: Server, tmp_path: Path, triangle: Path
 ) -> None:
     ask(server, "check", "-", folder=tmp_path, stdin=triangle.read_text()).ended(0)
     told = ask(server, "check", "triangle.json", folder=tmp_path, WEFT_READ_LIMIT="10B")
@@ -131,7 +146,7 @@ def test_input_environment_and_limits_are_the_clients(
     assert not (tmp_path / "long.xml").exists()
 
 
-def test_a_terminal_is_the_clients(server: Path, tmp_path: Path) -> None:
+def test_a_terminal_is_the_clients(server: Server, tmp_path: Path) -> None:
     """Colour and width as on any terminal."""
     told = []
     for words in (["--server", str(server)], []):
@@ -151,7 +166,7 @@ def test_a_terminal_is_the_clients(server: Path, tmp_path: Path) -> None:
     assert b"\033[1;31m" in told[0]
 
 
-def test_output_into_a_closed_pipe_ends_quietly(server: Path, tmp_path: Path) -> None:
+def test_output_into_a_closed_pipe_ends_quietly(server: Server, tmp_path: Path) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     words = [*WEFT, "--server", str(server), "topo", "list"]
@@ -160,32 +175,22 @@ def test_output_into_a_closed_pipe_ends_quietly(server: Path, tmp_path: Path) ->
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-LONG = "synth -t torus:5x5 -c alltoall {SEARCH}".split()
+SEARCH = "-e exact --effort 1000 --objective latency -o best.json"
+LONG = f"synth -t torus:5x5 -c alltoall {SEARCH}".split()
 
 
 @contextmanager
-def long(server: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def long(server: Server, folder: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
     """A client whose search has begun."""
     words = [*WEFT, "--server", str(server), *LONG]
-    with subprocess.Popen(words, env=PLAIN, cwd=folder, **PIPES) as process:
+    with subprocess.Popen(words, env=PLAIN | more, cwd=folder, **PIPES) as process:
         assert process.stderr is not None
         assert b"Read" in process.stderr.readline()
         yield process
 
 
-def children(server: subprocess.Popen[bytes] | int) -> list[int]:
-    pid = server if isinstance(server, int) else server.pid
-    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-
-
-def pid_of(server: Path) -> int:
-    sock, pid = client.connect(str(server))
-    sock.close()
-    return pid
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_are_passed_on(server: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_signals_are_passed_on(server: Server, tmp_path: Path, number: signal.Signals) -> None:
     """While two clients are answered at once."""
     with long(server, tmp_path) as first, long(server, tmp_path) as other:
         first.send_signal(number)
@@ -195,25 +200,53 @@ def test_signals_are_passed_on(server: Path, tmp_path: Path, number: signal.Sign
         assert other.poll() is None
         other.send_signal(number)
         other.communicate(timeout=HANGS)
-    until(lambda: children(pid_of(server)) == [])
+    until(lambda: server.children() == [])
 
 
-def test_a_client_that_vanishes_ends_its_child(server: Path, tmp_path: Path) -> None:
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_the_child_stops_and_ends_with_its_client(server: Server, tmp_path: Path) -> None:
     with long(server, tmp_path) as process:
+        (child,) = server.children()
+        process.send_signal(signal.SIGTSTP)  # Ctrl-Z
+        until(lambda: (state(process.pid), state(child)) == ("T", "T"))
+        process.send_signal(signal.SIGCONT)
+        until(lambda: "T" not in (state(process.pid), state(child)))
         process.kill()
-    until(lambda: children(pid_of(server)) == [])
+    until(lambda: server.children() == [])
 
 
 def test_a_child_that_is_killed_ends_the_client_by_the_same_signal(
-    server: Path, tmp_path: Path
+    server: Server, tmp_path: Path
 ) -> None:
     with long(server, tmp_path) as process:
-        (child,) = children(pid_of(server))
+        (child,) = server.children()
         os.kill(child, signal.SIGKILL)
         assert process.wait(HANGS) == -signal.SIGKILL
 
 
-def test_more_children_than_allowed_run_without_the_server(server: Path, tmp_path: Path) -> None:
+def test_a_server_ends_with_its_installation_and_a_client_with_its_server(tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    more = {"PYTHONPATH": f"{PLAIN['PYTHONPATH']}:{packages}"}
+    with serving(tmp_path / "s", **more) as server:
+        assert ask(server, "--version", folder=tmp_path, **more).err == ""
+        with long(server, tmp_path, **more) as running:
+            (packages / "another.dist-info").mkdir()
+            told = ask(server, "--version", folder=tmp_path, **more)
+            told.ended(0, "not answered", "the installation has changed")
+            assert not server.path.exists()
+            assert server.process.poll() is None  # what has begun goes on
+            (child,) = server.children()
+            server.process.kill()
+            _, said = running.communicate(timeout=HANGS)
+            assert (running.returncode, b"the server ended" in said) == (137, True)
+            until(lambda: not Path(f"/proc/{child}").exists() or state(child) == "Z")
+
+
+def test_more_children_than_allowed_run_without_the_server(server: Server, tmp_path: Path) -> None:
     with long(server, tmp_path) as a, long(server, tmp_path) as b, long(server, tmp_path) as c:
         told = ask(server, "--version", folder=tmp_path)
         told.ended(0, "warning: not answered by the server", "runs 3 commands")
@@ -221,7 +254,9 @@ def test_more_children_than_allowed_run_without_the_server(server: Path, tmp_pat
             one.send_signal(signal.SIGINT)
 
 
-def test_another_installation_or_interpreter_is_not_answered(server: Path, tmp_path: Path) -> None:
+def test_another_installation_or_interpreter_is_not_answered(
+    server: Server, tmp_path: Path
+) -> None:
     told = ask(server, "--version", folder=tmp_path, PYTHONOPTIMIZE="1")
     told.ended(0, "not answered by the server", "flags of Python")
     assert told.out == ask(server, "--version", folder=tmp_path).ended(0).out
@@ -229,31 +264,28 @@ def test_another_installation_or_interpreter_is_not_answered(server: Path, tmp_p
     assert quiet.err == ""
 
 
-def answers(server: Path, *parts: bytes) -> bytes:
-    """What a server says to some bytes."""
+SMALL = b"version of weft=0\0\0umask=0\0ignored=\0streams=a b 1,a b 1,a b 1\0\0A=\0\0.bound"
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", b"no it takes weft serve 1"),
+        (b"weft serve 1 9999999999\n", b"no it takes weft serve 1"),
+        (b"weft serve 1 0000000004\n\0\0\0\0", b"no it does not understand"),
+        (b"weft serve 1 %010d\n" % len(SMALL) + SMALL, b"no it is not like this process"),
+    ],
+)
+def test_messages_of_others_are_refused(server: Server, message: bytes, answer: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(HANGS)
         sock.connect(str(server))
-        for part in parts:
-            sock.sendall(part)
-        return sock.recv(wire.Wire.line_bytes)
+        sock.sendall(message)
+        assert sock.recv(1 << 12).startswith(answer)
 
 
-def test_messages_of_others_are_refused(server: Path, tmp_path: Path) -> None:
-    most = wire.Wire.most_bytes
-    assert b"no it takes messages" in answers(server, b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
-    assert b"no it takes messages" in answers(server, wire.HEAD.format(most + 1).encode())
-    whole = wire.HEAD.format(4).encode()
-    assert b"no it does not understand" in answers(server, whole, b"\0\0\0\0")
-    assert b"no it is not like this process" in answers(
-        server,
-        wire.HEAD.format(len(SMALL)).encode(),
-        SMALL,
-    )
+def test_a_long_environment_is_sent(server: Server, tmp_path: Path) -> None:
     assert ask(server, "--version", folder=tmp_path, BIG="x" * 120_000).ended(0).err == ""
-
-
-SMALL = b"version of weft=0\0\0umask=0\0ignored=\0streams=a b 1,a b 1,a b 1\0\0A=\0\0.bound"
 
 
 def test_no_server(tmp_path: Path) -> None:
@@ -266,14 +298,24 @@ def test_no_server(tmp_path: Path) -> None:
         assert told.out.startswith("weft ")
 
 
-def test_another_users_server_is_not_asked(server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 12345)
-    with pytest.raises(client.Unserved, match="not of user 12345"):
-        client.connect(str(server))
+STRANGER = """
+import os, sys
+os.geteuid = lambda: 12345
+sys.argv = ["weft", "--server", "SERVER", "--version"]
+from weft.backends.cli import main
+sys.exit(main())
+"""
+
+
+def test_another_users_server_is_not_asked(server: Server, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", STRANGER.replace("SERVER", str(server))]
+    ended = subprocess.run(words, env=PLAIN, cwd=tmp_path, capture_output=True, check=True)
+    assert b"not of user 12345" in ended.stderr
+    assert ended.stdout.startswith(b"weft ")
 
 
 def test_a_place_has_one_server_and_is_safe(
-    weft: Weft, server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weft: Weft, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weft("serve", "--socket", server).ended(2, "a server has this place already")
     file = tmp_path / "file"
@@ -286,22 +328,17 @@ def test_a_place_has_one_server_and_is_safe(
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
     weft("serve", "--socket", open_to_all / "s").ended(2, "mode 777")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "weft").mkdir(mode=0o755)
-    with pytest.raises(UserError, match="mode 755"), place.held(wire.default_address()):
-        pass
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(tmp_path / "dead"))
-    with place.held(str(tmp_path / "dead")) as path, place.listening(path) as listener:
-        assert listener.fileno() > 0
-        assert (os.stat(path).st_mode & 0o777) == 0o600
-    assert not (tmp_path / "dead").exists()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    weft("serve").ended(2, "mode 755")
+    monkeypatch.delattr("socket.SO_PEERCRED")
+    weft("serve").ended(4, "Linux has them")
 
 
 def test_it_ends_when_idle(tmp_path: Path) -> None:
-    with serving(tmp_path / "s", "--idle", "100ms") as process:
-        _, said = process.communicate(timeout=HANGS)
-        assert b"no command line came" in said
+    with serving(tmp_path / "s", "--idle", "100ms") as server:
+        _, said = server.process.communicate(timeout=HANGS)
+        assert (server.process.returncode, b"no command line came" in said) == (0, True)
 
 
 def test_options(weft: Weft) -> None:
