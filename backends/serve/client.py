@@ -15,7 +15,7 @@ from .wire import (
     OPTION,
     PASSED_ON,
     VARIABLE,
-    MessageLimits,
+    SocketLimits,
     default_address,
     identity,
     shown,
@@ -55,7 +55,9 @@ def ask_server() -> None:
         address = value or sys.argv[2]
         del sys.argv[1 : 2 if value else 3]
     words = sys.argv[1:]
-    if not address or _is_for_here(words):
+    if not address or not words or words[0] in HERE or any(n in os.environ for n in OF_RANKS):
+        return
+    if any(device in word for word in words for device in OWN_DEVICES):
         return
     address = default_address() if address == "default" else address
     try:
@@ -80,7 +82,7 @@ def connect(address: str) -> tuple[_socket.socket, int]:
         raise Unserved("this system does not tell whose a socket is; Linux does")
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        sock.settimeout(MessageLimits.answer_seconds)
+        sock.settimeout(SocketLimits.answer_seconds)
         sock.connect(address)
         peer = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)  # pid, uid, gid
         pid, uid = (int.from_bytes(peer[at : at + 4], sys.byteorder) for at in (0, 4))
@@ -90,12 +92,6 @@ def connect(address: str) -> tuple[_socket.socket, int]:
         sock.close()
         raise
     return sock, pid
-
-
-def _is_for_here(words: list[str]) -> bool:
-    if not words or words[0] in HERE or any(name in os.environ for name in OF_RANKS):
-        return True
-    return any(device in word for word in words for device in OWN_DEVICES)
 
 
 def _ask(address: str, words: list[str]) -> _socket.socket:
@@ -150,9 +146,9 @@ def _message(words: list[str]) -> bytes:
             b"\0".join(b"." + os.fsencode(word) for word in words),  # a word may be empty
         )
     )
-    if len(body) > MessageLimits.most_bytes:
+    if len(body) > SocketLimits.most_bytes:
         raise Unserved(
-            f"words and environment take {len(body)} bytes, at most {MessageLimits.most_bytes}"
+            f"words and environment take {len(body)} bytes, at most {SocketLimits.most_bytes}"
         )
     return HEAD.format(len(body)).encode() + body
 
@@ -176,7 +172,7 @@ def _lines(sock: _socket.socket) -> Iterator[str]:
     """Yield the lines of the server until it closes."""
     held = b""
     try:
-        while part := sock.recv(MessageLimits.line_bytes):
+        while part := sock.recv(SocketLimits.line_bytes):
             held += part
             *whole, held = held.split(b"\n")
             for line in whole:

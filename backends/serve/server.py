@@ -22,7 +22,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 
 from .child import Caller, CommandLine
 from .place import close
-from .wire import HEAD, HEAD_BYTES, PASSED_ON, MessageLimits
+from .wire import HEAD, HEAD_BYTES, PASSED_ON, SocketLimits
 
 Answer = Callable[[CommandLine, Caller, list[int]], NoReturn]
 """Callback in the child: takes the client's place, with its descriptors, and ends the process."""
@@ -59,7 +59,8 @@ class Installation:
         package = Path(sys.modules["weft"].__file__ or "").parent
         modules = (m for n, m in list(sys.modules.items()) if n.partition(".")[0] == "weft")
         code = {str(m.__file__) for m in modules if getattr(m, "__file__", None)}
-        files = (*sorted(code), *_data(package), *sys.path)
+        scripts = os.path.dirname(os.path.abspath(sys.argv[0]))  # where any command may come and go
+        files = (*sorted(code), *_data(package), *(x for x in sys.path if x != scripts))
         return cls(files, tuple(map(_state, files)))
 
     def has_changed(self) -> bool:
@@ -82,7 +83,7 @@ def _state(path: str) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-class _Connection:
+class _Client:
     """A connection: first its message comes, then its child runs, then the status goes back."""
 
     def __init__(self, sock: socket.socket, caller: Caller) -> None:
@@ -130,7 +131,7 @@ class Server:
         self._children, self._idle_seconds = children, idle
         self._like = dict(one.partition(b"=")[::2] for one in like.split(b"\0"))
         self._installation = Installation.loaded()
-        self._questions: dict[int, _Connection] = {}
+        self._questions: dict[int, _Client] = {}
         self._reason = ""
         self._signals: list[int] = []
 
@@ -203,7 +204,7 @@ class Server:
                 sock, _ = self._listener.accept()
                 sock.setblocking(False)
                 try:
-                    one = _Connection(sock, Caller.of(sock))
+                    one = _Client(sock, Caller.of(sock))
                 except OSError:
                     sock.close()
                     continue
@@ -215,11 +216,11 @@ class Server:
                 self._questions[sock.fileno()] = one
                 self._selector.register(sock, selectors.EVENT_READ)
 
-    def _read(self, one: _Connection) -> None:
+    def _read(self, one: _Client) -> None:
         """Handle what came from a client, or that it has gone."""
         try:
             data, files, _, _ = socket.recv_fds(
-                one.sock, SERVE.read_bytes, MessageLimits.descriptors, socket.MSG_CMSG_CLOEXEC
+                one.sock, SERVE.read_bytes, SocketLimits.descriptors, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             return
@@ -237,15 +238,15 @@ class Server:
             one.held += data
             self._receive(one)
 
-    def _receive(self, one: _Connection) -> None:
+    def _receive(self, one: _Client) -> None:
         """Read the message once it is whole; a wrong one is refused at once."""
         if len(one.held) < HEAD_BYTES:
             return
         head = _HEAD.match(one.held)
         size = int(head[1]) if head else 0
-        if not head or size > MessageLimits.most_bytes:
+        if not head or size > SocketLimits.most_bytes:
             self._refuse(
-                one, f"it takes {HEAD[:12]} and {MessageLimits.most_bytes} bytes of message"
+                one, f"it takes {HEAD[:12]} and {SocketLimits.most_bytes} bytes of message"
             )
         elif len(one.held) - HEAD_BYTES >= size:
             try:
@@ -259,7 +260,7 @@ class Server:
                 one.line = line
                 one.tell("ready")
 
-    def _against(self, one: _Connection, line: CommandLine) -> str:
+    def _against(self, one: _Client, line: CommandLine) -> str:
         """Return why a command line cannot be answered here; '' if it can."""
         asked = dict(pair.partition(b"=")[::2] for pair in line.identity)
         unlike = [n for n in asked | self._like if asked.get(n) != self._like.get(n)]
@@ -271,13 +272,13 @@ class Server:
             return f"it ends: {self._reason}"
         if sum(q.pid > 0 for q in self._questions.values()) >= self._children:
             return f"it runs {self._children} commands already"
-        if len(one.files) != MessageLimits.descriptors or len(line.streams) != 3:
+        if len(one.files) != SocketLimits.descriptors or len(line.streams) != 3:
             return "it does not understand the message"
         if one.caller.is_wider():
             return "the limits of this shell (ulimit) are higher than those of the server"
         return ""
 
-    def _begin(self, one: _Connection) -> None:
+    def _begin(self, one: _Client) -> None:
         """Fork the child of a command line; signals wait until it can handle them."""
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -294,7 +295,7 @@ class Server:
             os.close(file)
         one.pid, one.files, one.until, one.held = pid, [], None, bytearray()
 
-    def _become(self, one: _Connection) -> None:
+    def _become(self, one: _Client) -> None:
         """In the child: close what is the server's, and run the command line."""
         os.setsid()
         self._selector.close()
@@ -325,7 +326,7 @@ class Server:
                 else:
                     self._drop(one)
 
-    def _leave(self, one: _Connection) -> None:
+    def _leave(self, one: _Client) -> None:
         """End the child of a client that has gone."""
         if not one.pid:
             self._drop(one)
@@ -335,11 +336,11 @@ class Server:
             one.signal(signal.SIGCONT)  # it may be stopped
             one.until = Deadline(SERVE.grace_seconds)
 
-    def _refuse(self, one: _Connection, reason: str) -> None:
+    def _refuse(self, one: _Client, reason: str) -> None:
         one.tell(f"no {reason}")
         self._drop(one)
 
-    def _drop(self, one: _Connection) -> None:
+    def _drop(self, one: _Client) -> None:
         with contextlib.suppress(KeyError):  # one that has left
             self._selector.unregister(one.sock)
         del self._questions[one.sock.fileno()]

@@ -33,7 +33,7 @@ PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 """Signals that the child gets where the client gets them."""
 
 
-class MessageLimits:
+class SocketLimits:
     """Limits of the messages; without a decorator, which would be loaded."""
 
     most_bytes = 1 << 22  # of a message: twice what Linux allows for words and environment
