@@ -143,12 +143,12 @@ def _stream(name: str, number: int, encoding: str, errors: str, lines: bool) -> 
     """Return a text stream as the interpreter makes it at its start."""
     mode = "r" if name == "stdin" else "w"
     raw = io.FileIO(number, mode, closefd=False)
-    raw.name = f"<{name}>"  # type: ignore[misc]  # errors name it so
+    raw.name = f"<{name}>"  # errors name it so
     buffer = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
     stream = io.TextIOWrapper(
         buffer, encoding=encoding, errors=errors, newline="\n", line_buffering=lines
     )
-    stream.mode = mode
+    stream.mode = mode  # type: ignore[misc]
     return stream
 
 

@@ -23,8 +23,8 @@ from .wire import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     import signal as _signal
-    import socket as _socket
     from collections.abc import Iterator
     from types import FrameType
 else:
