@@ -33,8 +33,8 @@ else:
 HERE = ("serve", "help")
 """First words of command lines that are never sent to a server."""
 
-OF_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MASTER_ADDR")
-"""Variables of processes that are ranks of a job: their starter knows them by their number."""
+OF_RANKS = (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",), ("RANK", "MASTER_ADDR"))
+"""Variables of processes that are ranks of a job, whose starter knows their numbers: one group."""
 
 OWN_DEVICES = ("/dev/fd/", "/dev/tty", "/proc/self/")
 """Beginnings of paths that mean another thing in another process."""
@@ -50,12 +50,15 @@ def ask_server() -> None:
     Returns where it is to be run here. ``--server ADDRESS`` is taken from ``sys.argv``.
     """
     address = os.environ.get(VARIABLE, "")
-    word, _, value = sys.argv[1].partition("=") if len(sys.argv) > 1 else ("", "", "")
-    if word == OPTION and (value or len(sys.argv) > 2):
-        address = value or sys.argv[2]
-        del sys.argv[1 : 2 if value else 3]
+    if sys.argv[1:2] == [OPTION] and len(sys.argv) > 2:
+        address = sys.argv[2]
+        del sys.argv[1:3]
+    elif sys.argv[1:] and sys.argv[1].startswith(f"{OPTION}="):
+        address = sys.argv.pop(1).partition("=")[2]
     words = sys.argv[1:]
-    if not address or not words or words[0] in HERE or any(n in os.environ for n in OF_RANKS):
+    if not address or not words or words[0] in HERE:
+        return
+    if any(all(name in os.environ for name in group) for group in OF_RANKS):
         return
     if any(device in word for word in words for device in OWN_DEVICES):
         return

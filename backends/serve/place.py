@@ -7,7 +7,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from weft.dsl.base.errors import Missing, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -82,7 +82,8 @@ def close(listener: socket.socket, path: str) -> None:
     """Stop listening; clients that come later find no socket."""
     if listener.fileno() >= 0:
         listener.close()
-        os.unlink(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _require_safe_folder(path: str) -> None:
@@ -112,8 +113,8 @@ def _locked(path: str) -> int:
     except OSError as error:
         raise UserError(f"{error.strerror}", where=f"{path}.lock", hint="--socket PATH") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which a forked child does not hold
+    except (BlockingIOError, PermissionError):
         os.close(lock)
         raise UserError(
             "a server has this place already",

@@ -143,8 +143,9 @@ class Server:
             one.setblocking(False)
         for sock in (self._listener, self._woken):
             self._selector.register(sock, selectors.EVENT_READ)
-        handled = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         heard = [n for n in handled if signal.getsignal(n) is not signal.SIG_IGN]  # nohup
+        heard += [signal.SIGCHLD]
         before = {n: signal.signal(n, self._signalled) for n in heard}
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         try:
