@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -122,6 +123,7 @@ def _take_place(line: CommandLine, caller: Caller, files: list[int]) -> None:
     os.environ.clear()
     os.environb.update(line.environment)
     time.tzset()
+    tempfile.tempdir = None  # the server's, by its own environment
     sys.argv = ["weft", *line.words]
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         stream = _stream(name, number, *line.streams[number])

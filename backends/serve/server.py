@@ -206,12 +206,11 @@ class Server:
                 sock.setblocking(False)
                 try:
                     one = _Client(sock, Caller.of(sock))
-                except OSError:
-                    sock.close()
-                    continue
+                except OSError:  # it has ended, or is another user's in part
+                    one = _Client(sock, Caller(0, -1))
                 waiting = sum(not q.pid for q in self._questions.values())
                 if one.caller.user != os.geteuid() or waiting >= SERVE.waiting:
-                    one.tell("no it serves its own user only, and a few at a time")
+                    one.tell("no it serves its own user only, and a limited number at once")
                     one.close()
                     continue
                 self._questions[sock.fileno()] = one

@@ -25,7 +25,7 @@ HEAD = "weft serve 1 {:010d}\n"
 
 HEAD_BYTES = len(HEAD.format(0))
 
-LOADED_WITH = ("PYTHON", "NUMBA_", "OMP_", "OPENBLAS_", "MKL_", "LD_", "GLIBC_", "MALLOC_")
+LOADED_WITH = ("PYTHON", "NUMBA_", "OMP_", "OPENBLAS_", "MKL_", "NPY_", "LD_", "MALLOC_")
 """Beginnings of the variables that count once, where a process or a library starts."""
 
 

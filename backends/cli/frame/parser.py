@@ -260,7 +260,7 @@ def build_parser(others: Mapping[str, str] = MappingProxyType({})) -> Parser:
     parser.add_argument(
         "--server",
         metavar="ADDRESS",
-        help="a socket of 'weft serve', which answers then",
+        help="have the 'weft serve' at this socket answer, or at 'default'",
     )
     verbs = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, title="verbs", parser_class=VerbParser
