@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 else:
     import _signal  # `signal` and `socket` load enum, which takes as long as all of this
 
-HERE = ("serve", "help")
-"""First words of command lines that are never sent to a server."""
+HERE = "serve"
+"""The verb that is never sent to a server."""
 
 OF_RANKS = (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",), ("RANK", "MASTER_ADDR"))
 """Variables of processes that are ranks of a job, whose starter knows their numbers: one group."""
@@ -56,7 +56,7 @@ def ask_server() -> None:
     elif sys.argv[1:] and sys.argv[1].startswith(f"{OPTION}="):
         address = sys.argv.pop(1).partition("=")[2]
     words = sys.argv[1:]
-    if not address or not words or words[0] in HERE:
+    if not address or not words or words[0] == HERE:
         return
     if any(all(name in os.environ for name in group) for group in OF_RANKS):
         return
