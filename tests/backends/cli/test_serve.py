@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,8 @@ def test_the_answer_is_that_of_the_command(
 ) -> None:
     """Files are named relative to the client's folder."""
     code, line = SAME[name]
+    if code == 4 and find_spec("cupy") is not None:
+        pytest.skip("CuPy is here")
     cold = _ran(line.split(), tmp_path, "", {})
     assert cold.code == code, cold.err
     assert ask(server, *line.split(), folder=tmp_path) == cold
