@@ -8,8 +8,8 @@ quantities below are least times, each by an argument of counting, and the answe
 a time. If each holds it for at least h, cannot start before s, and brings its chunk at least r
 after it is released, then at most floor((t - s - r) / h) of these hops have arrived by t: the
 arrivals are, one by one, no sooner than the *slots* s + j·h + r, j = 1, 2, … Those of several
-resources come, one by one, not before all their slots together, in order. (Turned round in time, a hop holds
-its resource at the end instead of at the start; the count stays, with the same h and r.)
+resources come, one by one, not before all their slots together, in order. (Turned round in time, a
+hop holds its resource at the end instead of at the start; the count stays, with the same h and r.)
 
 *Entries.* By this, the i-th hop into I arrives no sooner than ``slot[i]``, the slots of the doors.
 Order the chunks by their first arrival in I; ``entry[k]`` bounds that of the k-th. It is
