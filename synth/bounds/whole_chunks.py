@@ -24,12 +24,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.shortest import distances
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import route_latency
@@ -80,14 +79,8 @@ def whole_chunk_bound(
 
 
 def _distances(machine: HopTable, hops: Ints) -> Floats:
-    n = machine.ranks
-    least: dict[tuple[int, int], int] = {}
-    for h in hops.tolist():
-        pair = int(machine.src[h]), int(machine.dst[h])
-        least[pair] = min(least.get(pair, int(machine.arrives[h])), int(machine.arrives[h]))
-    ends = np.array(list(least), np.int64).reshape(-1, 2)
-    graph = csr_array((np.array(list(least.values()), float), ends.T), shape=(n, n))
-    return np.asarray(dijkstra(graph))
+    n, m = machine.ranks, machine
+    return distances(n, m.src[hops], m.dst[hops], m.arrives[hops], np.arange(n))
 
 
 @dataclass(frozen=True, eq=False)

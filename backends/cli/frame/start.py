@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from io import TextIOWrapper
 
 from weft.dsl.base.import_path import module_folders
+
+
+def command() -> int:
+    """Run the command line of the process, which ends here with its exit code.
+
+    Exit hooks run and streams are flushed, but the interpreter is not taken apart: that takes up
+    to 0.09 CPU seconds. Where threads are at work, which Python would wait for, the exit code is
+    returned instead.
+    """
+    code = main()
+    if all(one.daemon for one in threading.enumerate() if one is not threading.main_thread()):
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    return code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
