@@ -5,9 +5,9 @@ type checkers and `pkgutil` follow files but do not run import hooks. As a scrip
 (`python hatch_build.py`) this file only makes the links, so that a checkout that was never
 installed, such as a second git worktree, works with `PYTHONPATH=build/link`.
 
-Loops are compiled for a generic processor, some 70 CPU seconds, and linked into libraries that serve
-the version of Python that they were made with. Without a C compiler the wheel has what numba keeps
-of its work, which serves one version of numba, too; with others, weft compiles again. With
+Loops are compiled for a generic processor, some 70 CPU seconds, and linked into libraries that
+serve the version of Python that they were made with. Without a C compiler the wheel has what numba
+keeps of its work, which serves one version of numba, too; with others, weft compiles again. With
 `WEFT_MACHINE_CODE=0` the wheel has none, and is for every platform.
 """
 
@@ -52,9 +52,7 @@ def compile_kernels(repo: Path, folder: Path) -> Path:
     """
     links = _links(folder, repo.resolve())
     places = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
-    code = (
-        "import sys; from weft.backends.kernels import compile_all; sys.stderr.write(compile_all())"
-    )
+    code = "from weft.backends.kernels import compile_all as make; print(make() or 'linked')"
     subprocess.run(
         [sys.executable, "-c", code], env={**places, "PYTHONPATH": str(links)}, check=True
     )
