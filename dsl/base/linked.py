@@ -49,7 +49,7 @@ UNSAFE = (
     "the loops are compiled anew"
 )
 STALE = (
-    "the library of loops of %s is damaged or of other sources: numba compiles them "
+    "a library of loops is damaged, or of other sources: numba is loaded for them "
     "('weft doctor --warm' links them anew)"
 )
 
@@ -70,8 +70,14 @@ def linked(name: str) -> Kernels | None:
                 return found
         seen |= any(guards.parent.glob("*.json"))
     if seen:
-        LOG.warning(STALE, name)
+        _report_stale()
     return None
+
+
+@cache
+def _report_stale() -> None:
+    """Report once in a process that a library is not used."""
+    LOG.info(STALE)
 
 
 def library_of(name: str, folder: Path) -> Path:
@@ -158,7 +164,7 @@ def readable() -> Iterator[Path]:
 
 def clear() -> None:
     """Look at the folders anew."""
-    for one in (writable, _can_read, linked):
+    for one in (writable, _can_read, linked, digest, _report_stale):
         one.cache_clear()
 
 

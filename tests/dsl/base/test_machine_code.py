@@ -233,7 +233,7 @@ def test_a_compiler_that_dies_does_not_block_other_processes(
 def test_without_a_folder_to_write_a_kernel_is_compiled_in_memory(
     program: Path, compiles: Compiles
 ) -> None:
-    script = MAIN.replace("import loops", "import loops, weft.dsl.base.machine_code as code\n")
+    script = MAIN.replace("import loops", "import loops, weft.dsl.base.linked as code\n")
     script = script.replace("logging.basic", "code._folders = lambda: iter(())\nlogging.basic")
     (program / "main.py").write_text(script)
     assert compiles(program)
