@@ -53,7 +53,7 @@ def link_one(question: list[Any]) -> str:
     place, objects, folder = question
     _for_any_processor(keep=False)
     link(LINKED[place], Path(objects), Path(folder))
-    return LINKED[place].__name__.partition(".")[2]
+    return str(LINKED[place].__name__.partition(".")[2])
 
 
 def compile_one(place: int) -> str:

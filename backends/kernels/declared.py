@@ -81,7 +81,8 @@ def _type(module: ModuleType, part: ast.expr) -> Any:
     match part:
         case ast.Name(name) if name in vars(module):
             made = vars(module)[name]
-            return types.NamedTuple(types_of(module, declared()["tuples"][name][0]), made)
+            fields = types_of(module, declared()["tuples"][name][0])
+            return types.BaseTuple.from_types(fields, made)
         case ast.Name(name):
             return {"bool": types.boolean}.get(name) or getattr(types, name)
         case ast.Subscript(item, ast.Constant(int(dimensions))):

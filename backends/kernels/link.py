@@ -115,13 +115,10 @@ def _compiler() -> Any:
 
 def _generate(module: ModuleType, made: Path) -> None:
     """Write the object file of the kernels of a module, with functions that Python can call."""
-    from numba.core import typing
-    from numba.core.compiler import Flags
-
-    compiler = _compiler()
+    core, compiler = load_numba().core, _compiler()
 
     def flags() -> Any:
-        found = Flags()
+        found = core.compiler.Flags()
         found.release_gil = True
         return found
 
@@ -129,7 +126,7 @@ def _generate(module: ModuleType, made: Path) -> None:
     entries = [
         compiler.ExportEntry(
             symbol(name, place),
-            typing.signature(None, *types_of(module, text)),
+            core.typing.signature(None, *types_of(module, text)),
             getattr(by_numba(module.__name__), name).py_func,
         )
         for name, lists in declared()[module.__name__].items()

@@ -307,8 +307,8 @@ def average_linkage(far: Floats) -> list[tuple[int, int]]:
     n = len(far)
     far = np.array(far, float)
     np.fill_diagonal(far, np.inf)
-    size, heights, merges = np.ones(n), [], []
-    chain: list[int] = []
+    size, heights = np.ones(n), list[float]()
+    merges, chain = list[tuple[int, int]](), list[int]()
     while len(merges) < n - 1:
         if not chain:
             chain = [int(np.flatnonzero(size)[0])]

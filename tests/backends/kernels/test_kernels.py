@@ -4,8 +4,10 @@ import ast
 import inspect
 import re
 
+from guards import valid
+
 from sources import ROOT, Source, sources
-from weft.backends.kernels import MODULES, declared, types_of
+from weft.backends.kernels import LINKED, MODULES, declared, types_of
 from weft.dsl.base import jit
 
 BY_NAME = {module.__name__: module for module in MODULES}
@@ -92,3 +94,14 @@ def test_named_tuples_have_their_fields() -> None:
     for name, (text,) in declared()["tuples"].items():
         module = owner[name]
         assert len(types_of(module, text)) == len(vars(module)[name]._fields)
+
+
+def test_a_declared_type_is_that_of_a_value() -> None:
+    """Of a named tuple whose fields are all of one type, too: else a call compiles once more."""
+    jit.load_numba()
+    from numba import typeof
+
+    for module in LINKED:
+        for lists in declared()[module.__name__].values():
+            for text in lists:
+                assert types_of(module, text) == tuple(map(typeof, valid(module, text)))
