@@ -17,9 +17,8 @@ from .compile_all import (
     link_one,
     missing,
 )
-from .declared import MODULES, declared, types_of
-from .guards import guards_of
-from .link import CannotLink, runtime
+from .declared import MODULES, declared, parts_of, types_of
+from .link import CannotLink, guards_of, runtime
 
 __all__ = [
     "LINKED",
@@ -33,6 +32,7 @@ __all__ = [
     "lacking",
     "link_one",
     "missing",
+    "parts_of",
     "runtime",
     "types_of",
 ]

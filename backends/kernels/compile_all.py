@@ -62,9 +62,9 @@ def compile_one(place: int) -> str:
     Only in a process that compiles nothing for its own processor, before or later: a job can be it.
     """
     _for_any_processor(keep=True)
-    where, kernel, types = _kernels()[place]
-    kernel.compile(types)
-    return where
+    module, name, text = list(_wanted())[place]
+    _dispatcher(module, name).compile(types_of(module, text))
+    return kernels()[place]
 
 
 def kernels() -> tuple[str, ...]:
@@ -102,14 +102,6 @@ def _wanted() -> Iterator[tuple[ModuleType, str, str]]:
         for name, lists in declared()[module.__name__].items():
             for text in lists:
                 yield module, name, text
-
-
-def _kernels() -> list[tuple[str, Any, tuple[Any, ...]]]:
-    """Return name, compiler's object and types of every kernel that Python calls."""
-    return [
-        (where, _dispatcher(module, name), types_of(module, text))
-        for where, (module, name, text) in zip(kernels(), _wanted(), strict=True)
-    ]
 
 
 def _dispatcher(module: ModuleType, name: str) -> Any:

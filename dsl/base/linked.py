@@ -1,7 +1,7 @@
 """Linked kernels: machine code in shared libraries, which Python loads in a millisecond.
 
 A library holds the kernels of one module that Python calls, made from the same Python functions
-that numba compiles where there is no library. Beside it lies the source of a **guard** for every
+that numba compiles without a library. Beside it lies the source of a **guard** for every
 kernel: the library itself checks nothing, and reads wrong words, or crashes, if it is called with
 other types than those it was compiled for. A guard passes these on and raises TypeError for others.
 
@@ -102,17 +102,16 @@ def _load(name: str, guards: Path) -> Kernels | None:
 def guarded(module: ModuleType, library: Any, source: str) -> Kernels:
     """Return the functions that the source of guards defines, in front of those of a library.
 
-    The source is :func:`weft.backends.kernels.guards.guards_of` a module.
+    The source is :func:`weft.backends.kernels.guards_of` a module.
     """
+
+    def refuse(name: str, expected: str, got: tuple[Any, ...]) -> TypeError:
+        return TypeError(f"{name}: expected ({expected}), got ({', '.join(map(_kind, got))})")
+
     names: dict[str, Any] = {"module": module, "library": library, "refuse": refuse}
     exec(compile(source, f"<guards of {module.__name__}>", "exec"), names)
     made: Kernels = names["KERNELS"]
     return made
-
-
-def refuse(name: str, expected: str, got: tuple[Any, ...]) -> TypeError:
-    """Return the error of a call with other types than the kernel was compiled for."""
-    return TypeError(f"{name}: expected ({expected}), got ({', '.join(map(_kind, got))})")
 
 
 def _kind(value: Any) -> str:
@@ -259,7 +258,7 @@ def _can_write(folder: Path) -> bool:
 
 
 def read_ours(path: Path) -> bytes | None:
-    """Return the contents of a file that nobody else could write; None if there is none."""
+    """Return the contents of a file that no other user could write; None if there is none."""
     try:
         with open(path, "rb") as file:
             if not (is_ours(os.fstat(file.fileno())) and is_ours(path.parent.lstat())):

@@ -59,6 +59,7 @@ def whole_chunk_bound(
         UserError: they do not lead to every rank that wants a chunk.
     """
     machine = hop_table_of(topology, chunk_bytes)
+    hops, ranks = (machine.src, machine.dst, machine.arrives), np.arange(machine.ranks)
     rows = np.ones((1, machine.hops), bool) if usable is None else np.atleast_2d(usable)
     kinds, kind = np.unique(rows, axis=0, return_inverse=True)
     held = np.zeros((collective.chunks, collective.ranks), bool)
@@ -70,17 +71,12 @@ def whole_chunk_bound(
         machine,
         kinds,
         np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
-        np.stack([_distances(machine, np.flatnonzero(row)) for row in kinds]),
+        np.stack([distances(len(ranks), *(x[row] for x in hops), ranks) for row in kinds]),
         held,
         wanted & ~held,
     )
     ticks, certificate = max(field.bounds(chunk_bytes), key=lambda x: x[0])
     return WholeChunks(Fraction(ticks, machine.unit), certificate)
-
-
-def _distances(machine: HopTable, hops: Ints) -> Floats:
-    n, m = machine.ranks, machine
-    return distances(n, m.src[hops], m.dst[hops], m.arrives[hops], np.arange(n))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.backends.kernels import LINKED as MODULES
-from weft.backends.kernels import declared, guards_of
-from weft.backends.kernels.declared import parts_of
+from weft.backends.kernels import declared, guards_of, parts_of
 from weft.dsl.base.linked import Kernels, guarded
 
 ITEMS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "float16")

@@ -129,12 +129,12 @@ def test_another_library_is_not_used_and_that_is_reported_once(
 def test_a_changed_constant_is_another_module_and_no_library_at_all_is_silent(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from weft.synth.engines.greedy import lists_kernel
+    from weft.synth.time import program_kernel
 
-    before = linked.digest(NAME), linked.digest(lists_kernel.__name__)
+    before = linked.digest(NAME), linked.digest(program_kernel.__name__)
     monkeypatch.setattr(assignment, "LARGE", 3, raising=False)
     linked.digest.cache_clear()
-    after = linked.digest(NAME), linked.digest(lists_kernel.__name__)
+    after = linked.digest(NAME), linked.digest(program_kernel.__name__)
     assert before[0] != after[0]
     assert before[1] == after[1]
     assert linked.linked(NAME) is None
