@@ -58,9 +58,8 @@ def whole_chunk_bound(
     Raises:
         UserError: they do not lead to every rank that wants a chunk.
     """
-    machine = hop_table_of(topology, chunk_bytes)
-    hops, ranks = (machine.src, machine.dst, machine.arrives), np.arange(machine.ranks)
-    rows = np.ones((1, machine.hops), bool) if usable is None else np.atleast_2d(usable)
+    m, n = hop_table_of(topology, chunk_bytes), topology.ranks
+    rows = np.ones((1, m.hops), bool) if usable is None else np.atleast_2d(usable)
     kinds, kind = np.unique(rows, axis=0, return_inverse=True)
     held = np.zeros((collective.chunks, collective.ranks), bool)
     wanted = held.copy()
@@ -68,15 +67,15 @@ def whole_chunk_bound(
     wanted[collective.post.chunks, collective.post.ranks] = True
     field = _ChunkBounds(
         topology,
-        machine,
+        m,
         kinds,
         np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
-        np.stack([distances(len(ranks), *(x[row] for x in hops), ranks) for row in kinds]),
+        np.stack([distances(n, m.src[x], m.dst[x], m.arrives[x], np.arange(n)) for x in kinds]),
         held,
         wanted & ~held,
     )
     ticks, certificate = max(field.bounds(chunk_bytes), key=lambda x: x[0])
-    return WholeChunks(Fraction(ticks, machine.unit), certificate)
+    return WholeChunks(Fraction(ticks, m.unit), certificate)
 
 
 @dataclass(frozen=True, eq=False)
