@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.liveness import end
+from weft.dsl.base.liveness import end_this_process
 
 Run = Callable[[None], int]
 """The command line: runs the words of ``sys.argv`` and returns the exit code."""
@@ -102,7 +102,7 @@ def answer(line: CommandLine, caller: Caller, files: list[int], run: Run) -> NoR
     except BaseException as error:  # of the system, as when the folder may not be entered
         with contextlib.suppress(OSError):
             os.write(2, f"error: the server cannot run this: {error}\n".encode())
-    end(code)
+    end_this_process(code)
 
 
 def _take_place(line: CommandLine, caller: Caller, files: list[int]) -> None:

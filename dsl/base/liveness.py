@@ -90,8 +90,8 @@ class Watch:
         return "it hung: it slept and did nothing" if self._idle >= self.idle else None
 
 
-def end(code: int) -> NoReturn:
-    """End this process as the interpreter does, after its threads and exit hooks, without taking
+def end_this_process(code: int) -> NoReturn:
+    """End as the interpreter does, after its threads and exit hooks, without taking
     apart what is loaded."""
     with contextlib.suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
