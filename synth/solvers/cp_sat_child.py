@@ -5,6 +5,7 @@ Only the extension module is imported: the Python layer above it loads pandas, 0
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ortools.sat.python import cp_model_helper
@@ -25,10 +26,13 @@ def solve(question: Any, found: Say) -> Any:
     if model.has_objective():
         solver.add_solution_callback(incumbents)
     response = solver.solve(model)
+    bound = response.best_objective_bound
+    bounded = model.has_objective() and math.isfinite(bound)
     return {
         "status": response.status.name,
         "values": list(response.solution),
         "time": response.deterministic_time,
+        "bound": math.ceil(bound - 1e-6) if bounded else None,
     }
 
 
