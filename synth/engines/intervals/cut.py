@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from weft.dsl.base.arrays import distinct_values
@@ -20,9 +21,10 @@ from ...bounds import bounds, lower_bound_us
 from ...bounds.whole_chunks import whole_chunk_bound
 from ...fabric.fabric import fabric_of
 from ...frontier.objective import point_of
-from ...solvers.cp_sat import CpVerdict, solve
+from ...reductions.reverse import keeps_times, reverse
+from ...solvers.cp_sat import CpAnswer, CpVerdict, solve
 from ...solvers.pool import listener_of
-from ...time.order import arranged
+from ...time.order import mirrored
 from ...time.schedule_time import simulate, simulation_steps
 from ..sketched.field import SearchInstance
 from ..sketched.search import PlacementSearch
@@ -58,139 +60,179 @@ class CutAnswer:
         return f"{count(self.pieces, 'piece')}: {self.us:,.6g} µs, {above}the least{self.why}"
 
 
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A problem at one size, and the same with copies alone: itself, or turned round in time."""
+
+    problem: Problem
+    size: int
+    copied: Problem
+    undo: Callable[[Schedule], Schedule] | None
+
+    @staticmethod
+    def of(problem: Problem, size: int) -> Task:
+        """The task of a problem.
+
+        Raises:
+            UserError: sums that cannot be turned round, or rules that have no meaning then.
+        """
+        if not problem.collective.combining:
+            return Task(problem, size, problem, None)
+        return Task(problem, size, *reverse(problem))
+
+    def schedule(self, copied: Schedule) -> Schedule:
+        """The schedule of the problem from one of copies."""
+        return copied if self.undo is None else mirrored(copied, self.undo(copied), self.size)
+
+
 def solve_cut(
-    problem: Problem,
-    pieces: int,
-    size: int,
-    budget: Budget,
-    observer: Observer,
-    effort: IntervalsEffort,
+    task: Task, pieces: int, budget: Budget, observer: Observer, effort: IntervalsEffort
 ) -> CutAnswer:
-    """The best schedule of chunks cut in ``pieces`` for a message of ``size`` bytes.
+    """The best schedule of chunks cut in ``pieces``.
 
     Raises:
         UserError: a chunk cannot reach all ranks that want it.
     """
-    meter = budget.meter(observer.cancelled)
+    meter, problem = budget.meter(observer.cancelled), task.copied
     cut = problem.collective.split(pieces) if pieces > 1 else problem.collective
-    grain = Fraction(size, cut.message_chunks)
+    grain = Fraction(task.size, cut.message_chunks)
     field = SearchInstance.of(problem, cut, grain)
     known = whole_chunk_bound(problem.topology, cut, grain, field.usable)
     search = PlacementSearch.of(field, budget.seed)
     search.run(meter.part(effort.first_share), effort.first_turns, float(known.us))
-    run = _CutSearch(problem, field, size, budget, observer, meter, effort)
+    run = _CutSearch(task, field, budget.seed, observer, meter, effort)
     run.offer(search.best)
     narrow = run.narrowing()
-    general = float(lower_bound_us(bounds(problem.topology, problem.collective), size))
-    least = general if narrow == CHOSEN else max(general, float(known.us))
-    if meets(run.us, least):
-        return run.answer(pieces, least, f" of any schedule{run.kind()}: {known.certificate.text}")
-    found, why = run.ask(search.best, least)
-    if found is not None and narrow:
-        why = f"{why}; CP-SAT proves {found:,.6g} µs {narrow}"
-    elif found is not None and found >= least:
-        return run.answer(pieces, found, f" of any schedule{run.kind()}: {why}")
-    return run.answer(
-        pieces, least, f" of any schedule{run.kind()}: {known.certificate.text}; {why}"
-    )
+    least = float(lower_bound_us(bounds(task.problem.topology, task.problem.collective), task.size))
+    why = "the bound of all schedules"
+    if narrow in ("", BLOCKS) and float(known.us) > least:
+        least, why = float(known.us), known.certificate.text
+    if not meets(run.us, least):
+        found, how = run.ask(search.best, float(known.us))
+        if found is not None and narrow:
+            why += f"; {how}, {narrow}: {found:,.6g} µs"
+        elif found is not None and found >= least:
+            least, why = found, how
+        else:
+            why += f"; {how}"
+    assert run.schedule is not None, "the first one was offered"
+    of = f" of any schedule in these chunks{run.alike()}: {why}"
+    return CutAnswer(pieces, run.schedule, run.us, min(least, run.us), of)
 
 
 CHOSEN = "for the peers that were chosen"
 BLOCKS = "where images of a hop that share a resource hold it one right after the other"
+MIRROR = "for the machine turned round"
 
 
 @dataclass(slots=True)
 class _CutSearch:
     """One field, and the best schedule for it so far."""
 
-    problem: Problem
+    task: Task
     field: SearchInstance
-    size: int
-    budget: Budget
+    seed: int
     observer: Observer
     meter: Meter
     effort: IntervalsEffort
-    us: float = float("inf")
+    us: float = math.inf
     schedule: Schedule | None = None
 
     def offer(self, placed: Placements) -> None:
-        """Take placements if their schedule is quicker; it may be so in another order too."""
-        planned = self.field.schedule(placed)
-        due = self.field.machine.us(int(placed.end.max(initial=0)))
-        tried = [planned]
-        if simulate(planned, self.size).time_us > due * (1 + 1e-9):
-            free = replace(planned, priority=None)
-            tried.append(arranged(free, self.size, self.budget.seed, meter=self.meter))
-        for schedule in tried:
-            us = simulate(schedule, self.size).time_us
-            self.meter.spend(simulation_steps(schedule))
-            if us < self.us:
-                self.us, self.schedule = us, schedule
-                limits = bounds(self.problem.topology, self.problem.collective)
-                self.observer.incumbent(point_of(schedule, limits, us=us))
+        """Take placements if their schedule is quicker."""
+        schedule = self.task.schedule(self.field.schedule(placed))
+        us = simulate(schedule, self.task.size).time_us
+        self.meter.spend(simulation_steps(schedule, 1 if self.task.undo is None else 2))
+        if us < self.us:
+            self.us, self.schedule = us, schedule
+            limits = bounds(self.task.problem.topology, self.task.problem.collective)
+            self.observer.incumbent(point_of(schedule, limits, us=us))
 
     def ask(self, placed: Placements, least_us: float) -> tuple[float | None, str]:
-        """A bound in µs that CP-SAT proves for the field, None without one, and how it went."""
-        unit, effort = self.field.machine.unit, self.effort
-        windows = Windows.of(self.field, round(Fraction(self.us) * unit), effort)
+        """A bound in µs that CP-SAT proves for the field, None without one, and its source."""
+        unit, before = self.field.machine.unit, self.us
+        windows = Windows.of(self.field, round(Fraction(before) * unit), self.effort)
         intervals = f"{len(windows.spans):,} intervals"
-        if len(windows.spans) > effort.intervals:
-            return None, f"{intervals} are more than {effort.intervals:,}: CP-SAT was not asked"
+        if len(windows.spans) > self.effort.intervals:
+            most = f"{self.effort.intervals:,}"
+            return None, f"{intervals} are more than {most}, so CP-SAT was not asked"
         self.observer.stage(f"CP-SAT: {intervals}")
         model = IntervalModel(windows, int(Fraction(least_us) * unit / windows.tick), placed)
         try:
-            answer = solve(
-                model.model,
-                steps=min(self.meter.left, round(effort.model_effort * STEPS)),
-                seed=self.budget.seed,
-                race=SUBSOLVERS,
-                listener=listener_of(self.meter),
-                heard=lambda values: self.offer(model.placements(values)),
-            )
+            answer = self._solved(model, self.effort.model_effort)
         except Missing as error:
             return None, f"CP-SAT was not asked: {error.message}"
-        before = self.us
-        self.meter.spend(answer.steps)
+        how = f"CP-SAT over {intervals}"
         if answer.verdict is CpVerdict.INFEASIBLE:
-            return self._true(before), f"CP-SAT over {intervals}"
+            return self._true(before), how
         if answer.verdict is not CpVerdict.OPTIMAL:
             self.meter.over()  # with more work there may be more
+        if answer.bound is None:
+            return None, f"{how} found no bound"
+        if answer.found:
+            self._again(windows, model, answer)
+        return self._true(self.field.machine.us(answer.bound * windows.tick)), how
+
+    def _solved(self, model: IntervalModel, effort: float) -> CpAnswer:
+        """CP-SAT's answer; its plans are offered."""
+        left = [self.effort.plans]
+
+        def heard(values: Sequence[int]) -> None:
+            left[0] -= 1
+            if left[0] >= 0:
+                self.offer(model.placements(values))
+
+        answer = solve(
+            model.model,
+            steps=min(self.meter.left, round(effort * STEPS)),
+            seed=self.seed,
+            race=SUBSOLVERS,
+            listener=listener_of(self.meter),
+            heard=heard,
+        )
+        self.meter.spend(answer.steps)
         if answer.found:
             self.offer(model.placements(answer.values))
-        if answer.bound is None:
-            return None, f"CP-SAT has no answer about {intervals}"
-        return (
-            self._true(self.field.machine.us(answer.bound * windows.tick)),
-            f"CP-SAT over {intervals}",
-        )
+        return answer
+
+    def _again(self, windows: Windows, model: IntervalModel, answer: CpAnswer) -> None:
+        """Offer other plans as quick as the one found, where the clock runs that one slower.
+
+        The clock lets nothing wait that could start, so what starts as early as it can is run as
+        planned; of a plan turned round that is what ends as late as it can.
+        """
+        end = answer.values[model.end]
+        if meets(self.us, self.field.machine.us(end * windows.tick)):
+            return
+        beside = Windows.of(self.field, end * windows.tick + 1, self.effort)
+        other = IntervalModel(beside, 0, model.placements(answer.values))
+        other.early(1 if self.task.undo is None else -1)
+        self._solved(other, self.effort.again_effort)
 
     def _true(self, us: float) -> float:
         """A bound in ticks, less by their own rounding."""
-        fabric, unit = fabric_of(self.problem.topology), self.field.machine.unit
-        grain = Fraction(self.size, self.field.collective.message_chunks)
+        fabric, unit = fabric_of(self.field.topology), self.field.machine.unit
+        grain = Fraction(self.task.size, self.field.collective.message_chunks)
         times = {*(grain * slow for slow in {*fabric.us_per_byte}), *fabric.latency}
         exact = all((x * unit).denominator == 1 for x in times)
         return us if exact else us * float(1 - ROUNDED)
 
-    def kind(self) -> str:
-        """The schedules that a bound is about."""
-        rules = (self.problem.sketch or Sketch("")).rules
-        alike = any(isinstance(rule, Symmetry) for rule in rules)
-        return " in these chunks" + " of this symmetry" * alike
+    def alike(self) -> str:
+        """The symmetry that schedules must have."""
+        rules = (self.task.problem.sketch or Sketch("")).rules
+        return " of this symmetry" * any(isinstance(rule, Symmetry) for rule in rules)
 
     def narrowing(self) -> str:
         """What the model rules out, though no rule of the problem does."""
-        rules = (self.problem.sketch or Sketch("")).rules
+        rules = (self.task.problem.sketch or Sketch("")).rules
         if any(isinstance(rule, SwitchPolicy) and rule.limit is not None for rule in rules):
             return CHOSEN
+        assert self.schedule is not None, "the first one was offered"
+        if self.task.undo is not None and not keeps_times(self.schedule, self.task.size):
+            return MIRROR
         m, moved = self.field.machine, self.field.moved
         for h in range(m.hops) if len(moved) > 1 else ():
             held = [r for g in moved[:, h] for r in m.resource[m.first[g] : m.first[g + 1]]]
             if len(distinct_values(held)) < len(held):
                 return BLOCKS
         return ""
-
-    def answer(self, pieces: int, least_us: float, why: str) -> CutAnswer:
-        """The best schedule with a bound."""
-        assert self.schedule is not None, "the first one was offered"
-        return CutAnswer(pieces, self.schedule, self.us, min(least_us, self.us), why)

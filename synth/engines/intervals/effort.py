@@ -29,6 +29,10 @@ class IntervalsEffort(Effort):
     first_share: float = share(0.2, "part of the work for the answer that the model has to beat")
     first_turns: int = setting(100, "turns without a gain that end the search for that answer")
     model_effort: float = setting(4.0, "effort for the model of one cut at one size, at most")
+    again_effort: float = setting(
+        0.3, "effort for another plan of the least time, where the clock runs the first one slower"
+    )
+    plans: int = setting(40, "plans of the least time that are run, at most")
 
 
 INTERVALS_EFFORT = IntervalsEffort()

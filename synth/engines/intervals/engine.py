@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Chunks, Sketch
 
@@ -20,8 +21,9 @@ from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meets import meets
 from ...bounds import bounds, lower_bound_us
 from ...frontier.objective import pareto, point_of, sizes_of
+from ...reductions.solve import solve as solve_by
 from ..sketched.engine import Sketched
-from .cut import CutAnswer, solve_cut
+from .cut import CutAnswer, Task, solve_cut
 from .effort import INTERVALS_EFFORT, IntervalsEffort
 
 
@@ -56,12 +58,15 @@ class Intervals:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """Sums (left to the reductions), what ``sketched`` refuses, many ranks."""
-        if problem.collective.combining:
-            return "it copies, and adds nothing up"
+        """Allreduces (left to their halves), what ``sketched`` refuses, many ranks."""
         if problem.collective.ranks > self.effort.ranks:
             return f"its model is for {self.effort.ranks} ranks at most"
-        return Sketched().refuses(problem)
+        if problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining:
+            return "it sums for one rank, and leaves an allreduce to its halves"
+        try:
+            return Sketched().refuses(Task.of(problem, 1).copied)
+        except UserError as error:
+            return error.message
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """The best schedule at each size that the objective looks at.
@@ -85,6 +90,7 @@ class Intervals:
     ) -> tuple[Point, list[str], bool]:
         """The best point at one size, what is proved of each cut, and whether that one is best."""
         meter, cuts = budget.meter(observer.cancelled), self.cuts(problem)
+        task = Task.of(problem, size)
         limits = bounds(problem.topology, problem.collective)
         general = lower_bound_us(limits, size)
         found: list[CutAnswer] = []
@@ -92,7 +98,7 @@ class Intervals:
             if found and (meter.over() or meets(min(x.us for x in found), general)):
                 break
             part = budget.within(meter.part(1 / (len(cuts) - place)))
-            found.append(solve_cut(problem, pieces, size, part, observer, self.effort))
+            found.append(solve_cut(task, pieces, part, observer, self.effort))
         best = min(found, key=lambda x: x.us)
         point = point_of(best.schedule, limits, us=best.us, least_us=float(general))
         if len(cuts) == 1:
@@ -108,7 +114,8 @@ class Intervals:
     def _searched(self, problem: Problem, size: int, budget: Budget, observer: Observer) -> Point:
         """The answer of the local search alone."""
         asked = replace(problem, objective=Objective.TIME, bytes=size)
-        return Sketched(self.chunks, self.patience).solve(asked, budget, observer).points[0]
+        other = Sketched(self.chunks, self.patience)
+        return solve_by(asked, other, budget, observer).points[0]
 
     def cuts(self, problem: Problem) -> tuple[int, ...]:
         """Return the numbers of pieces to cut units into."""

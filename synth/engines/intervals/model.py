@@ -128,6 +128,10 @@ class IntervalModel:
         chosen = [(*key, values[self.start[key]]) for key, x in self.go.items() if values[x]]
         return placements_of(self.windows.field, chosen)
 
+    def early(self, direction: int) -> None:
+        """Minimize the moments at which chunks come (1), or maximize them (-1)."""
+        self.model.minimize([(moment, direction) for moment in self.at.values()])
+
     @cached_property
     def at(self) -> dict[tuple[int, int], int]:
         """Variables of the moments at which chunks reach ranks."""
