@@ -192,13 +192,14 @@ def solve(
     race: Sequence[str] = (),
     listener: Listener = SILENT,
     heard: Callable[[tuple[int, ...]], None] = lambda _: None,
+    solutions: int = 0,
 ) -> CpAnswer:
     """Solve a model within ``steps``; where it is stopped, the best solution until then.
 
     ``race``: patterns of the subsolvers that take turns; none: CP-SAT's default search. There is
     always one thread: the answer depends on the model, the steps and the seed only, and what
     aborts OR-Tools under load are races of its threads. ``heard`` receives every solution of an
-    optimization on the way.
+    optimization on the way; ``solutions``: after so many it ends, 0: there may be any number.
 
     Raises:
         UserError: ``$WEFT_SOLVER_MEMORY`` is not a size.
@@ -214,6 +215,7 @@ def solve(
         parameters += f" {INTERLEAVED} filter_subsolvers:[{names}]"
     found: list[tuple[int, ...]] = []
     question = {"solver": "cp-sat", "model": model.text, "parameters": parameters}
+    question["solutions"] = solutions
 
     def keep(values: Sequence[int]) -> None:
         found.append(tuple(values))

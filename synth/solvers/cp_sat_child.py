@@ -22,7 +22,8 @@ def solve(question: Any, found: Say) -> Any:
         raise ValueError(f"CP-SAT does not understand {question['parameters']!r}")
     solver: Any = cp_model_helper.SolveWrapper()
     solver.set_parameters(parameters)
-    incumbents = _SolutionSender(len(model.variables), found)  # the solver holds no reference to it
+    # The solver holds no reference to it
+    incumbents = _SolutionSender(len(model.variables), found, question["solutions"])
     if model.has_objective():
         solver.add_solution_callback(incumbents)
     response = solver.solve(model)
@@ -37,10 +38,14 @@ def solve(question: Any, found: Say) -> Any:
 
 
 class _SolutionSender(cp_model_helper.SolutionCallback):
-    def __init__(self, variables: int, found: Say) -> None:
+    def __init__(self, variables: int, found: Say, most: int) -> None:
         super().__init__()
         self._variables = range(variables)
         self._found = found
+        self._left = most
 
     def OnSolutionCallback(self) -> None:
         self._found([self.SolutionIntegerValue(i) for i in self._variables])
+        self._left -= 1
+        if not self._left:
+            self.StopSearch()

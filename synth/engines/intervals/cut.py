@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 
 from weft.dsl.base.arrays import distinct_values
@@ -173,22 +173,16 @@ class _CutSearch:
             self._again(windows, model, answer)
         return self._true(self.field.machine.us(answer.bound * windows.tick)), how
 
-    def _solved(self, model: IntervalModel, effort: float) -> CpAnswer:
-        """CP-SAT's answer; its plans are offered."""
-        left = [self.effort.plans]
-
-        def heard(values: Sequence[int]) -> None:
-            left[0] -= 1
-            if left[0] >= 0:
-                self.offer(model.placements(values))
-
+    def _solved(self, model: IntervalModel, effort: float, plans: int = 0) -> CpAnswer:
+        """CP-SAT's answer, after so many plans at most (0: any number); they are offered."""
         answer = solve(
             model.model,
             steps=min(self.meter.left, round(effort * STEPS)),
             seed=self.seed,
             race=SUBSOLVERS,
             listener=listener_of(self.meter),
-            heard=heard,
+            heard=lambda values: self.offer(model.placements(values)),
+            solutions=plans,
         )
         self.meter.spend(answer.steps)
         if answer.found:
@@ -207,7 +201,7 @@ class _CutSearch:
         beside = Windows.of(self.field, end * windows.tick + 1, self.effort)
         other = IntervalModel(beside, 0, model.placements(answer.values))
         other.early(1 if self.task.undo is None else -1)
-        self._solved(other, self.effort.again_effort)
+        self._solved(other, self.effort.again_effort, self.effort.plans)
 
     def _true(self, us: float) -> float:
         """A bound in ticks, less by their own rounding."""

@@ -32,7 +32,7 @@ class IntervalsEffort(Effort):
     again_effort: float = setting(
         0.3, "effort for another plan of the least time, where the clock runs the first one slower"
     )
-    plans: int = setting(40, "plans of the least time that are run, at most")
+    plans: int = setting(20, "such plans that are run, at most")
 
 
 INTERVALS_EFFORT = IntervalsEffort()
