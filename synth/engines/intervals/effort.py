@@ -14,10 +14,6 @@ class IntervalsEffort(Effort):
     pieces: tuple[int, ...] = setting(
         (1, 2, 3), "cuts of every unit that are tried where nothing says how many"
     )
-    sizes: tuple[int, ...] = setting(
-        (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30),
-        "message sizes in bytes that the frontier is judged at",
-    )
     ranks: int = setting(32, "ranks up to which a problem is looked at")
     intervals: int = setting(
         1000, "intervals up to which CP-SAT is asked; beyond, the local search is better"

@@ -1,6 +1,7 @@
 """The engine ``intervals``: proved least times, against a search of all plans and known optima."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +23,7 @@ from weft.synth.base.engine import Budget, Outcome, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.intervals.cut import Task
 from weft.synth.engines.intervals.engine import Intervals
+from weft.synth.engines.intervals.frontier import time_frontier
 from weft.synth.fabric.hop_table import HopTable, hop_table_of
 from weft.synth.judge.verify import verify
 from weft.synth.reductions.reverse import keeps_times
@@ -57,13 +59,20 @@ def taken(outcome: Outcome, problem: Problem) -> float:
         ("dgx1", f"chunks 1\n{QUADS}", MiB, 12.58576),
     ],
 )
-@pytest.mark.parametrize("kind", ["allgather", "reduce_scatter"])
-def test_known_optima_are_proved(machine: str, rules: str, size: int, us: float, kind: str) -> None:
-    problem = asked(topology(machine), kind, size, rules)
+def test_known_optima_are_proved(machine: str, rules: str, size: int, us: float) -> None:
+    problem = asked(topology(machine), "allgather", size, rules)
     outcome = synthesize(problem, "intervals{patience=0}", Budget(5))
     assert taken(outcome, problem) == pytest.approx(us, rel=5e-4)
     assert outcome.status is Status.OPTIMAL
     assert outcome.points[0].least_us == pytest.approx(us, rel=5e-4)
+
+
+def test_a_sum_turned_round_takes_as_long_in_another_plan() -> None:
+    """The clock runs the first plan found, turned round, in 11.89 µs."""
+    problem = asked(topology("ndv2"), "reduce_scatter", MiB, "chunks 1\n")
+    outcome = synthesize(problem, "intervals{patience=0}", Budget(5))
+    assert taken(outcome, problem) == pytest.approx(9.96432, rel=5e-4)
+    assert outcome.status is Status.OPTIMAL
 
 
 def test_an_allreduce_has_the_best_halves() -> None:
@@ -178,6 +187,8 @@ def test_what_it_does_not_take_is_said() -> None:
     with pytest.raises(UserError, match="0 or more"):
         Intervals(chunks=-1)
     assert "halves" in str(Intervals().refuses(asked(topology("ring:4"), "allreduce", KiB)))
+    bandwidth = replace(asked(topology("ring:4"), "allgather", KiB), objective=Objective.BANDWIDTH)
+    assert "one message size" in str(Intervals().refuses(bandwidth))
     assert "32 ranks" in str(Intervals().refuses(asked(topology("ring:40"), "allgather", KiB)))
 
 
@@ -187,3 +198,19 @@ def test_peers_that_were_chosen_prove_nothing_about_others() -> None:
     outcome = Intervals(patience=0).solve(problem, Budget(5), Silent())
     least = lower_bound_us(bounds(problem.topology, problem.collective), MiB)
     assert outcome.points[0].least_us == pytest.approx(float(least))
+
+
+# --- the frontier in time -------------------------------------------------------------------------
+
+
+def test_the_frontier_in_time_is_proved_by_pieces() -> None:
+    """The least of each size over 1, 2 and 3 pieces; a sketch fixes them."""
+    found = time_frontier(Problem(topology("ndv2"), make("allgather", 8)), (KiB, 256 * KiB))
+    assert [(one.best.pieces, one.proved) for one in found] == [(3, True), (3, True)]
+    assert [one.best.us for one in found] == pytest.approx([1.404267, 2.75536], rel=5e-4)
+    assert all(one.bound_us <= one.least_us <= one.best.us for one in found)
+    ruled = asked(topology("ring:4"), "allreduce", KiB, "chunks 8\n")
+    (one,) = time_frontier(ruled, (KiB,))
+    assert [cut.pieces for cut in one.cuts] == [8]
+    with pytest.raises(UserError, match="message sizes"):
+        time_frontier(ruled, ())
