@@ -24,7 +24,7 @@ from ...frontier.objective import point_of
 from ...reductions.solve import solve as solve_by
 from ...time.schedule_time import simulate
 from ..sketched.engine import Sketched
-from .cut import CutAnswer, Task, solve_cut
+from .cut import CopyTask, CutAnswer, solve_cut
 from .effort import INTERVALS_EFFORT, IntervalsEffort
 
 
@@ -68,7 +68,7 @@ class Intervals:
         if problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining:
             return "it sums for one rank, and leaves an allreduce to its halves"
         try:
-            return Sketched().refuses(Task.of(problem, 1).copied)
+            return Sketched().refuses(CopyTask.of(problem, 1).copied)
         except UserError as error:
             return error.message
 
@@ -80,7 +80,7 @@ class Intervals:
         """
         size = problem.bytes or 1
         meter, cuts = budget.meter(observer.cancelled), self.cuts(problem)
-        task = Task.of(problem, size)
+        task = CopyTask.of(problem, size)
         limits = bounds(problem.topology, problem.collective)
         general = lower_bound_us(limits, size)
         found: list[CutAnswer] = []
