@@ -224,9 +224,7 @@ class _CutSearch:
             return MIRROR
         m, moved = self.field.machine, self.field.moved
         for h in range(m.hops) if len(moved) > 1 else ():
-            held = [
-                r for g in moved[:, h] for r in m.resource[m.first[g] : m.first[g + 1]].tolist()
-            ]
-            if len(set(held)) < len(held):
+            held = np.concatenate([m.resource[m.first[g] : m.first[g + 1]] for g in moved[:, h]])
+            if len({*held.tolist()}) < len(held):
                 return BLOCKS
         return ""
