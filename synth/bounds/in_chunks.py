@@ -16,6 +16,7 @@ from ..base.engine import Certificate
 from ..fabric.hop_table import ROUTES
 from .demand import copying_demand
 from .effort import BOUND_EFFORT, BoundEffort
+from .whole_chunks import whole_chunk_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,6 @@ def chunk_bound(
     Raises:
         UserError: a chunk cannot reach a rank that wants it.
     """
-    from .whole_chunks import whole_chunk_bound  # scipy's graphs take 100 ms to load
-
     if topology.ranks > effort.chunk_ranks or collective.chunks > effort.whole_chunks:
         return None
     if collective.sizes or not len(collective.post):

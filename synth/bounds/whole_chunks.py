@@ -27,12 +27,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
 
 from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
+from weft.dsl.base.components import strong_components
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.shortest import distances
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import route_latency
@@ -76,8 +76,8 @@ def whole_chunk_bound(
         if copying_demand(collective) is None:
             raise UserError(f"{collective}: bounds of whole chunks sum for one rank per chunk")
         topology, before, after = topology.reversed(), after, before
-    machine = hop_table_of(topology, chunk_bytes, down=True)
-    rows = np.ones((1, machine.hops), bool) if usable is None else np.atleast_2d(usable)
+    m, n = hop_table_of(topology, chunk_bytes, down=True), topology.ranks
+    rows = np.ones((1, m.hops), bool) if usable is None else np.atleast_2d(usable)
     kinds, kind = _kinds(rows)
     held = np.zeros((collective.chunks, collective.ranks), bool)
     wanted = held.copy()
@@ -86,10 +86,10 @@ def whole_chunk_bound(
     field = _ChunkBounds(
         topology,
         effort,
-        machine,
+        m,
         kinds,
         np.broadcast_to(kind, (collective.chunks,)),
-        np.stack([_distances(machine, np.flatnonzero(row)) for row in kinds]),
+        np.stack([distances(n, m.src[x], m.dst[x], m.arrives[x], np.arange(n)) for x in kinds]),
         held,
         wanted & ~held,
     )
@@ -97,7 +97,7 @@ def whole_chunk_bound(
     if collective.combining:
         text = f"with time and links turned round, {certificate.text}"
         certificate = replace(certificate, text=text)
-    return WholeChunks(Fraction(ticks, machine.unit), certificate)
+    return WholeChunks(Fraction(ticks, m.unit), certificate)
 
 
 def _kinds(rows: Bools) -> tuple[Bools, Ints]:
@@ -107,25 +107,13 @@ def _kinds(rows: Bools) -> tuple[Bools, Ints]:
     return rows[np.unique(kind, return_index=True)[1]], np.array(kind)
 
 
-def _distances(machine: HopTable, hops: Ints) -> Floats:
-    n = machine.ranks
-    least: dict[tuple[int, int], int] = {}
-    for h in hops.tolist():
-        pair = int(machine.src[h]), int(machine.dst[h])
-        least[pair] = min(least.get(pair, int(machine.arrives[h])), int(machine.arrives[h]))
-    ends = np.array(list(least), np.int64).reshape(-1, 2)
-    graph = csr_array((np.array(list(least.values()), float), ends.T), shape=(n, n))
-    return np.asarray(dijkstra(graph))
-
-
 def _communities(m: HopTable) -> list[Bools]:
     """Return sets of two ranks and more that hops quicker than any between them join, but not all
     ranks; the slowest hops first."""
     found = []
     for slowest in distinct_values(m.leaves)[-2::-1]:
         fast = m.leaves <= slowest
-        graph = csr_array((fast[fast], (m.src[fast], m.dst[fast])), shape=(m.ranks, m.ranks))
-        _, labels = connected_components(graph, connection="strong")
+        labels = strong_components(m.ranks, m.src[fast], m.dst[fast])
         for label in np.flatnonzero(np.bincount(labels) > 1):
             if (labels != label).any():
                 found.append(labels == label)
