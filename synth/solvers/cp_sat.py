@@ -112,6 +112,15 @@ class CpModel:
         )
         return len(self._constraints) - 1
 
+    def interval_if(self, start: int, length: int, present: int) -> int:
+        """Return the number of an interval of fixed length that counts where a literal holds."""
+        self.terms += 2
+        self._add(
+            f"enforcement_literal:{present} interval{{start{{vars:{start} coeffs:1}} "
+            f"end{{vars:{start} coeffs:1 offset:{length}}} size{{offset:{length}}}}}"
+        )
+        return len(self._constraints) - 1
+
     def no_overlap(self, intervals: Sequence[int]) -> None:
         """Require that no two intervals run at one time."""
         self.terms += len(intervals)
