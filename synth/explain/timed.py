@@ -118,9 +118,7 @@ class TimedPlans:
             if cp_sat.STEPS_PER_TERM * model.cp.terms > meter.left:
                 meter.cut_short()
                 break
-            found = cp_sat.solve(
-                model.cp, steps=meter.left, seed=seed, listener=listener_of(meter)
-            )
+            found = cp_sat.solve(model.cp, steps=meter.left, seed=seed, listener=listener_of(meter))
             meter.spend(found.steps)
             proved = tick > 1 or self.exact
             if found.verdict is CpVerdict.INFEASIBLE and proved:

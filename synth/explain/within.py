@@ -1,0 +1,264 @@
+"""The lines of a sketch that make a time impossible: a minimal set of them, and what each costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from fractions import Fraction
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import Chunks, FixedSend, Rule, Sketch
+from weft.dsl.nouns.topology import Topology
+
+from ..base.cancellable import cut_off
+from ..base.conflict import smallest_conflict
+from ..base.engine import Budget, Silent
+from ..base.meter import STEPS, Meter
+from ..engines.portfolio.engine import Portfolio
+from ..judge.verify import verify
+from ..reductions.reverse import reverse
+from ..reductions.solve import solve
+from ..solvers.cp_sat import CpVerdict
+from ..time.schedule_time import simulate
+from .conflicts import Unit, statements
+from .costs import least_time
+from .feasibility import EXPLAIN_EFFORT, ExplainEffort, Feasibility
+from .timed import TimedPlans, refusal
+
+
+class Verdict(StrEnum):
+    """Verdict on rules and a time."""
+
+    POSSIBLE = "possible"
+    IMPOSSIBLE = "impossible"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to the question whether rules leave a plan in time.
+
+    ``us``: µs of the plan found, None without one; ``least``: no plan in these chunks is shorter;
+    ``why``: the reason of an impossibility, or of a missing decision. ``schedule`` has the
+    transfers of the plan, in their order; ``simulated_us`` is its time by the simulator's rule,
+    which lets nothing wait for the planned order and may take longer.
+    """
+
+    verdict: Verdict
+    us: float | None = None
+    least: bool = False
+    why: str = ""
+    schedule: Schedule | None = None
+    simulated_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A statement of the core, the answer to the whole sketch without it, and a lower bound in µs
+    on that."""
+
+    unit: Unit
+    answer: Answer
+    bound_us: Fraction
+    needed: bool  # True if the rest of the core was shown to be possible
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Answer for a whole sketch, a message of ``bytes`` and a time in µs.
+
+    ``answer``: to the whole sketch; where that is impossible, the reason is that of the core.
+    ``core``: a minimal set of statements that makes the time impossible, in the order of the text;
+    empty where no statement does (the machine and the collective alone do, or it is possible).
+    ``pieces``: numbers of chunks per unit that were considered where no rule names one.
+    """
+
+    bytes: int
+    within_us: Fraction
+    answer: Answer
+    core: tuple[Dropped, ...]
+    pieces: tuple[int, ...]
+
+    @property
+    def minimal(self) -> bool:
+        """True if every smaller core was shown to be possible."""
+        return all(one.needed for one in self.core)
+
+
+def explain_within(
+    topology: Topology,
+    collective: Collective,
+    sketch: Sketch,
+    message_bytes: int,
+    within_us: Fraction,
+    budget: Budget,
+) -> Within:
+    """Return a minimal set of statements of a sketch without which a time in µs can be met.
+
+    By the deletion filter: each statement is left out once. Every question goes to bounds, then to
+    CP-SAT (:mod:`.timed`), and to a race of engines where those do not decide.
+
+    Raises:
+        UserError: the collective is too large to be looked at chunk by chunk; a time of 0 or less.
+    """
+    if within_us <= 0:
+        raise UserError("expected a time above 0 for --within, got 0 or less")
+    rules = sketch.at(message_bytes).rules
+    meter = budget.meter(cut_off(Silent(), budget).cancelled)
+    ask = _Questions(topology, collective, message_bytes, within_us, budget, rules)
+    units = statements(rules)
+    whole = ask.judge(rules, meter.part(1 / (2 + len(units))), best=True)
+    if whole.verdict is not Verdict.IMPOSSIBLE:
+        return Within(message_bytes, within_us, whole, (), ask.pieces)
+    # Cuts are left out last: what is left open until then is open for one number of chunks.
+    lines = sorted(units, key=lambda unit: isinstance(unit[0], Chunks))
+    asked = {_key(rules): whole}
+
+    def impossible(left: Sequence[Unit]) -> bool:
+        some = [rule for unit in left for rule in unit]
+        if _key(some) not in asked:
+            share = meter.part(1 / max(2, 2 + len(lines) - len(asked)))
+            asked[_key(some)] = ask.judge(some, share)
+        return asked[_key(some)].verdict is Verdict.IMPOSSIBLE
+
+    core = smallest_conflict(lines, impossible)
+    whole = asked[_key([rule for unit in core for rule in unit])]
+    possible = [some for some, one in asked.items() if one.verdict is Verdict.POSSIBLE]
+    dropped: list[Dropped] = []
+    for unit in (unit for unit in units if any(unit is x for x in core)):
+        rest = _key([rule for other in core if other is not unit for rule in other])
+        needed = any(rest <= some for some in possible)  # what more rules allow, fewer do
+        left = [rule for rule in rules if not any(rule is x for x in unit)]
+        answer = ask.judge(left, meter.part(1 / (1 + len(core) - len(dropped))), best=True)
+        bound = ask.bound(left) if not ask.feasible.obstacle(left) else Fraction(0)
+        dropped.append(Dropped(unit, answer, bound, needed))
+    return Within(message_bytes, within_us, whole, tuple(dropped), ask.pieces)
+
+
+def _key(rules: Sequence[Rule]) -> frozenset[int]:
+    return frozenset(map(id, rules))
+
+
+class _Questions:
+    """Questions about subsets of a sketch's rules."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        collective: Collective,
+        message_bytes: int,
+        within_us: Fraction,
+        budget: Budget,
+        rules: Sequence[Rule],
+        effort: ExplainEffort = EXPLAIN_EFFORT,
+    ) -> None:
+        self.feasible = Feasibility(topology, collective)
+        self.bytes, self.within, self.budget, self.effort = (
+            message_bytes,
+            within_us,
+            budget,
+            effort,
+        )
+        named = {r.count for r in rules if isinstance(r, Chunks)}
+        named |= {r.piece + 1 for r in rules if isinstance(r, FixedSend) and r.piece is not None}
+        self.pieces = tuple(sorted({*effort.within_pieces, *named}))
+
+    def bound(self, rules: Sequence[Rule]) -> Fraction:
+        """Return a lower bound in µs under rules that leave each chunk a way."""
+        return least_time(self.feasible, rules, self.bytes).us
+
+    def judge(self, rules: Sequence[Rule], meter: Meter, *, best: bool = False) -> Answer:
+        """Say whether some plan under these rules ends in time; ``best``: look for the shortest,
+        within the effort that the settings leave it."""
+        if why := self.feasible.obstacle(rules):
+            return Answer(Verdict.IMPOSSIBLE, why=why)
+        bound = least_time(self.feasible, rules, self.bytes)
+        if bound.us > self.within:
+            why = f"{float(bound.us):.6g} µs is the least: {bound.certificate.text}"
+            return Answer(Verdict.IMPOSSIBLE, why=why)
+        named = [r.count for r in rules if isinstance(r, Chunks)]
+        cuts = tuple(named[:1]) or self.pieces
+        if best:
+            meter = meter.of(min(meter.left, round(self.effort.within_best * STEPS)))
+        found: list[Answer] = []
+        for i, pieces in enumerate(cuts):
+            # What is not shorter than what is there is not looked for.
+            limit = min((Fraction(x.us) for x in found if x.us is not None), default=self.within)
+            share = meter.part(0.7 / (len(cuts) - i))
+            found.append(self._cut(rules, (pieces, limit), share, best))
+            if found[-1].verdict is Verdict.POSSIBLE and not best:
+                return found[-1]
+        if all(one.verdict is Verdict.IMPOSSIBLE for one in found):
+            return Answer(Verdict.IMPOSSIBLE, why=_no_plan(cuts))
+        there = [one for one in found if one.us is not None]
+        if there:
+            first = min(there, key=lambda one: one.us or 0.0)
+            open_cuts = any(one.verdict is Verdict.UNDECIDED for one in found)
+            least = all(one.least for one in there) and not open_cuts
+            return Answer(first.verdict, first.us, least, "", first.schedule, first.simulated_us)
+        why = next(one.why for one in found if one.verdict is Verdict.UNDECIDED)
+        return self._raced(rules, meter, why)
+
+    def _problem(self, rules: Sequence[Rule]) -> Problem:
+        sketch = Sketch("", tuple(rules)) if rules else None
+        feasible = self.feasible
+        return Problem(feasible.topology, feasible.collective, sketch, Objective.TIME, self.bytes)
+
+    def _cut(
+        self, rules: Sequence[Rule], asked: tuple[int, Fraction], meter: Meter, best: bool
+    ) -> Answer:
+        """Ask CP-SAT for units in a number of chunks, and a time in µs."""
+        problem = self._problem(rules)
+        try:
+            if problem.collective.combining:
+                problem, _ = reverse(problem)
+            if why := refusal(problem.sketch.rules if problem.sketch else ()):
+                return Answer(Verdict.UNDECIDED, why=why)
+            plans = TimedPlans(problem, *asked)
+        except UserError as error:
+            return Answer(Verdict.UNDECIDED, why=error.message)
+        size = len(plans.windows)
+        if size > self.effort.within_intervals:
+            why = (
+                f"the model of times would have {size} intervals, more than "
+                f"{self.effort.within_intervals}"
+            )
+            return Answer(Verdict.UNDECIDED, why=why)
+        answer = plans.solve(meter, self.budget.seed, best=best)
+        if answer.verdict is CpVerdict.INFEASIBLE:
+            return Answer(Verdict.IMPOSSIBLE)
+        if answer.schedule is None:
+            return Answer(Verdict.UNDECIDED, why="the effort was not enough")
+        verdict = verify(answer.schedule, problem.sketch)
+        if not verdict.ok:
+            return Answer(Verdict.UNDECIDED, why=verdict.problems[0])
+        simulated = simulate(answer.schedule, self.bytes).time_us
+        least = answer.verdict is CpVerdict.OPTIMAL
+        return Answer(Verdict.POSSIBLE, answer.us, least, "", answer.schedule, simulated)
+
+    def _raced(self, rules: Sequence[Rule], meter: Meter, why: str) -> Answer:
+        """Ask the engines for a schedule in time."""
+        problem = self._problem(rules)
+        budget = self.budget.within(meter)
+        try:
+            outcome = solve(problem, Portfolio(), budget, cut_off(Silent(), budget))
+        except UserError as error:
+            return Answer(Verdict.UNDECIDED, why=f"{why}; {error.message}")
+        timed = [(simulate(p.schedule, self.bytes).time_us, p.schedule) for p in outcome.points]
+        us, schedule = min(timed, key=lambda x: x[0], default=(float("inf"), None))
+        if schedule is None or us > float(self.within) or not verify(schedule, problem.sketch).ok:
+            near = f"; {us:.6g} µs was found" if schedule is not None else ""
+            return Answer(Verdict.UNDECIDED, why=f"{why}{near}")
+        return Answer(Verdict.POSSIBLE, us, False, "", schedule, us)
+
+
+def _no_plan(cuts: Sequence[int]) -> str:
+    shown = f"{', '.join(map(str, cuts[:-1]))} or {cuts[-1]}" if len(cuts) > 1 else str(cuts[0])
+    return (
+        "no plan of times ends sooner (proved by search; each unit of the collective in "
+        f"{shown} whole chunk{'s' * (cuts[-1] > 1)})"
+    )
