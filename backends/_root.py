@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         ReduceScatter,
         Scatter,
     )
+    from weft.backends.report.structure import structure
     from weft.dsl.base.errors import WeftError
     from weft.dsl.catalogue import topology
     from weft.dsl.language.elaborate import elaborate
@@ -163,6 +164,7 @@ _HOME: Final = MappingProxyType(
         "show": "weft.backends.notebook.verbs:show",
         "simulate": "weft.backends.notebook.search:simulate",
         "simulate_program": "weft.synth.time.program_time:simulate_program",
+        "structure": "weft.backends.report.structure:structure",
         "synthesize": "weft.backends.notebook.search:synthesize",
         "target": "weft.dsl.nouns.runtime:target",
         "topology": "weft.dsl.catalogue:topology",
@@ -239,6 +241,7 @@ __all__ = [
     "show",
     "simulate",
     "simulate_program",
+    "structure",
     "synthesize",
     "target",
     "topology",

@@ -28,6 +28,20 @@ class TopoShowFlags(CapableFlags):
 
     topology: str = flag(metavar="TOPO", help="a catalogue name, a file, or -")
     group: Ranks | None = shared.of_ranks("--group", help="only these ranks")
+    structure: bool = flag(
+        "--structure",
+        action="store_true",
+        help="also what splits it (bridges, single nodes, the least cut), and the machines of the "
+        "catalogue that it is, or is a part of",
+    )
+
+
+@dataclass(frozen=True)
+class TopoDiffFlags(CapableFlags):
+    HELP: ClassVar[str] = "compare two machines: the same up to names, or which links differ"
+
+    before: str = flag(metavar="A", help="a catalogue name, a file, or -")
+    after: str = flag(metavar="B", help="another one")
 
 
 @dataclass(frozen=True)
@@ -126,12 +140,15 @@ TOPO = NestedVerbs(
     """examples:
   weft topo list
   weft topo show dgx-a100:nodes=2
+  weft topo show measured.json --structure
+  weft topo diff dgx1 measured.json
   weft topo search --ranks 64 --degree 4 -c alltoall
   nvidia-smi topo -m | weft topo import - -o my-box.json
   weft topo calibrate my-box.json all_reduce.txt all_gather.txt -o measured.json""",
     {
         "list": TopoListFlags,
         "show": TopoShowFlags,
+        "diff": TopoDiffFlags,
         "import": TopoImportFlags,
         "calibrate": TopoCalibrateFlags,
         "search": TopoSearchFlags,
