@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         show,
         verify_run,
     )
+    from weft.backends.report.structure import structure
     from weft.dsl.author.builder import Builder
     from weft.dsl.author.recipe import load as load_algorithm
     from weft.dsl.author.recipe import program
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
         ReduceScatter,
         Scatter,
     )
-    from weft.backends.report.structure import structure
     from weft.dsl.base.errors import WeftError
     from weft.dsl.catalogue import topology
     from weft.dsl.language.elaborate import elaborate
@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from weft.synth.base.engine import Budget, Outcome, Point, Status
     from weft.synth.bounds import Bounds
     from weft.synth.judge.verify import verify
+    from weft.synth.planning.derive import derive_sketches
     from weft.synth.time.program_time import simulate_program
 
 # To add a public name: put it into this table, into __all__, and, for type checkers, into the
@@ -139,6 +140,7 @@ _HOME: Final = MappingProxyType(
         "compile_schedule": "weft.backends.compile.prepare:compile_schedule",
         "custom": "weft.dsl.nouns.collective:custom",
         "deploy": "weft.backends.notebook.verbs:deploy",
+        "derive_sketches": "weft.synth.planning.derive:derive_sketches",
         "diff": "weft.backends.notebook.verbs:diff",
         "elaborate": "weft.dsl.language.elaborate:elaborate",
         "emit_msccl_xml": "weft.backends.formats.msccl.emit:emit",
@@ -216,6 +218,7 @@ __all__ = [
     "compile_schedule",
     "custom",
     "deploy",
+    "derive_sketches",
     "diff",
     "elaborate",
     "emit_msccl_xml",

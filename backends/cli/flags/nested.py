@@ -8,7 +8,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import parse_bytes
 
 from . import shared
-from .shared import CapableFlags, Flags, NestedVerbs, Ranks, WorkloadFlags, flag
+from .shared import CapableFlags, Flags, NestedVerbs, ProblemFlags, Ranks, WorkloadFlags, flag
 from .values import some_of
 
 SHAPE_KINDS = ("torus", "twisted", "circulant")
@@ -202,18 +202,42 @@ class SketchImportFlags(Flags):
     force: bool = shared.force("overwrite the files")
 
 
+@dataclass(frozen=True)
+class SketchDeriveFlags(ProblemFlags):
+    HELP: ClassVar[str] = "sketches that weft derives from a machine, raced, as text to edit"
+    DESCRIPTION: ClassVar[str | None] = (
+        "Phases over hosts and rails, relays at shared NICs, chains, wide links, moves: each that "
+        "fits is raced. The quickest comes first, the others follow as comments, with their times."
+    )
+
+    size: int = flag(
+        "--size",
+        metavar="SIZE",
+        parse=parse_bytes,
+        default=1 << 20,
+        help="message size of the race (default: 1MiB)",
+    )
+    effort: float = shared.effort("the race of each sketch", 2.0)
+    time: float | None = shared.cut_off("each race")
+    seed: int = shared.seed("of the races")
+    output: str | None = shared.output("a file (default: to stdout)")
+    force: bool = shared.force("overwrite the file")
+
+
 SKETCH = NestedVerbs(
     """examples:
   weft sketch list
   weft sketch show dgx2_relay
   weft sketch fmt my.sketch            formats the file in place; - for a filter
   weft sketch fmt --check my.sketch    exit code 1 if it is not canonical
-  weft sketch import sk.json -t topo.json -o sk.sketch --machine machine.json""",
+  weft sketch import sk.json -t topo.json -o sk.sketch --machine machine.json
+  weft sketch derive -t ndv2:nodes=2 -c allgather -o mine.sketch""",
     {
         "list": SketchListFlags,
         "show": SketchShowFlags,
         "fmt": SketchFmtFlags,
         "import": SketchImportFlags,
+        "derive": SketchDeriveFlags,
     },
 )
 
