@@ -226,7 +226,7 @@ class _TimedModel:
             for k in range(m.first[send[1]], m.first[send[1] + 1]):
                 users[int(m.resource[k])].append((send, self.hold[k]))
         for mine in users.values():
-            parts = [self.cp.interval_if(self.start[x], n, self.taken[x]) for x, n in mine]
+            parts = [self.cp.optional(self.start[x], n, self.taken[x]) for x, n in mine]
             self.cp.no_overlap(parts)
             ahead = min(self.plans.windows[x][0] for x, _ in mine) // self.tick
             behind = min(self.arrives[x[1]] - n for x, n in mine)

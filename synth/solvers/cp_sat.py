@@ -112,9 +112,9 @@ class CpModel:
         )
         return len(self._constraints) - 1
 
-    def interval_if(self, start: int, length: int, present: int) -> int:
-        """Return the number of an interval of fixed length that counts where a literal holds."""
-        self.terms += 2
+    def optional(self, start: int, length: int, present: int) -> int:
+        """Return the number of an interval of fixed length that exists where a literal holds."""
+        self.terms += 3
         self._add(
             f"enforcement_literal:{present} interval{{start{{vars:{start} coeffs:1}} "
             f"end{{vars:{start} coeffs:1 offset:{length}}} size{{offset:{length}}}}}"
