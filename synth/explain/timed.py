@@ -93,6 +93,19 @@ class TimedPlans:
         times = {*(self.grain * slow for slow in fabric.us_per_byte), *fabric.latency}
         return all((x * self.machine.unit).denominator == 1 for x in times)
 
+    @property
+    def reversible(self) -> bool:
+        """True if the plans run backwards are plans: hops that share a resource leave it free for
+        equally long before they arrive."""
+        m = self.machine
+        held = np.diff(m.first)
+        rest = np.repeat(m.arrives, held) - m.hold
+        least, most = np.full((2, m.resources), -1)
+        np.maximum.at(most, m.resource, rest)
+        least = most.copy()
+        np.minimum.at(least, m.resource, rest)
+        return bool((least == most).all())
+
     @cached_property
     def windows(self) -> dict[Send, tuple[int, int]]:
         """Earliest and latest start of each send that can be of use, in ticks of the machine."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, FixedSend, Rule, Sketch
@@ -19,6 +21,7 @@ from ..base.conflict import smallest_conflict
 from ..base.engine import Budget, Silent
 from ..base.meter import STEPS, Meter
 from ..engines.portfolio.engine import Portfolio
+from ..fabric.hop_table import ROUTES
 from ..judge.verify import verify
 from ..reductions.reverse import reverse
 from ..reductions.solve import solve
@@ -43,8 +46,9 @@ class Answer:
     """Answer to the question whether rules leave a plan in time.
 
     ``us``: µs of the plan found, None without one; ``least``: no plan in these chunks is shorter;
-    ``why``: the reason of an impossibility, or of a missing decision. ``schedule`` has the
-    transfers of the plan, in their order; ``simulated_us`` is its time by the simulator's rule,
+    ``why``: the reason of an impossibility, or of a missing decision; ``beyond``: what the former
+    does not exclude, such as finer chunks, in which a race found nothing in time. ``schedule`` has
+    the transfers of the plan, in their order; ``simulated_us`` is its time by the simulator's rule,
     which lets nothing wait for the planned order and may take longer.
     """
 
@@ -52,6 +56,7 @@ class Answer:
     us: float | None = None
     least: bool = False
     why: str = ""
+    beyond: str = ""
     schedule: Schedule | None = None
     simulated_us: float | None = None
 
@@ -157,15 +162,12 @@ class _Questions:
         effort: ExplainEffort = EXPLAIN_EFFORT,
     ) -> None:
         self.feasible = Feasibility(topology, collective)
-        self.bytes, self.within, self.budget, self.effort = (
-            message_bytes,
-            within_us,
-            budget,
-            effort,
-        )
+        self.bytes, self.within, self.budget = message_bytes, within_us, budget
+        self.effort = effort
         named = {r.count for r in rules if isinstance(r, Chunks)}
         named |= {r.piece + 1 for r in rules if isinstance(r, FixedSend) and r.piece is not None}
-        self.pieces = tuple(sorted({*effort.within_pieces, *named}))
+        small = [k for k in effort.within_pieces if isinstance(self._plans((), k), _Plans)]
+        self.pieces = tuple(sorted({*(small or effort.within_pieces[:1]), *named}))
 
     def bound(self, rules: Sequence[Rule]) -> Fraction:
         """Return a lower bound in µs under rules that leave each chunk a way."""
@@ -193,72 +195,108 @@ class _Questions:
             if found[-1].verdict is Verdict.POSSIBLE and not best:
                 return found[-1]
         if all(one.verdict is Verdict.IMPOSSIBLE for one in found):
-            return Answer(Verdict.IMPOSSIBLE, why=_no_plan(cuts))
+            answer = Answer(Verdict.IMPOSSIBLE, why=_no_plan(cuts), beyond=self._beyond(named))
+            return self._raced(rules, meter, answer) if answer.beyond else answer
         there = [one for one in found if one.us is not None]
         if there:
             first = min(there, key=lambda one: one.us or 0.0)
             open_cuts = any(one.verdict is Verdict.UNDECIDED for one in found)
             least = all(one.least for one in there) and not open_cuts
-            return Answer(first.verdict, first.us, least, "", first.schedule, first.simulated_us)
-        why = next(one.why for one in found if one.verdict is Verdict.UNDECIDED)
-        return self._raced(rules, meter, why)
+            return replace(first, least=least)
+        undecided = next(one for one in found if one.verdict is Verdict.UNDECIDED)
+        return self._raced(rules, meter, undecided)
+
+    def _beyond(self, named: Sequence[int]) -> str:
+        """Return what a proof about plans in whole chunks, in numbers ``named``, does not exclude;
+        empty if it excludes all."""
+        topology = self.feasible.topology
+        found = [] if named else ["finer chunks"]
+        found += ["casts of switches"] * any(node.capabilities for node in topology.nodes)
+        found += ["slower routes"] * (not find_hops(topology, routes_per_pair=ROUTES).complete)
+        return ", ".join(found)
 
     def _problem(self, rules: Sequence[Rule]) -> Problem:
         sketch = Sketch("", tuple(rules)) if rules else None
         feasible = self.feasible
         return Problem(feasible.topology, feasible.collective, sketch, Objective.TIME, self.bytes)
 
+    def _plans(
+        self, rules: Sequence[Rule], pieces: int, within_us: Fraction | None = None
+    ) -> _Plans | str:
+        """Return the plans in a number of chunks for each unit, or why they cannot be modelled."""
+        problem = self._problem(rules)
+        asked, undo = problem, _same
+        try:
+            if problem.collective.combining:
+                asked, undo = reverse(problem)
+            if why := refusal(asked.sketch.rules if asked.sketch else ()):
+                return why
+            plans = TimedPlans(asked, pieces, within_us or self.within)
+        except UserError as error:
+            return error.message
+        if asked is not problem and not plans.reversible:
+            return "the model of times is not that of sums where routes share a resource"
+        size = len(plans.windows)
+        if size > self.effort.within_intervals:
+            most = self.effort.within_intervals
+            return f"the model of times would have {size} intervals, more than {most}"
+        return _Plans(plans, problem, undo)
+
     def _cut(
         self, rules: Sequence[Rule], asked: tuple[int, Fraction], meter: Meter, best: bool
     ) -> Answer:
         """Ask CP-SAT for units in a number of chunks, and a time in µs."""
-        problem = self._problem(rules)
-        try:
-            if problem.collective.combining:
-                problem, _ = reverse(problem)
-            if why := refusal(problem.sketch.rules if problem.sketch else ()):
-                return Answer(Verdict.UNDECIDED, why=why)
-            plans = TimedPlans(problem, *asked)
-        except UserError as error:
-            return Answer(Verdict.UNDECIDED, why=error.message)
-        size = len(plans.windows)
-        if size > self.effort.within_intervals:
-            why = (
-                f"the model of times would have {size} intervals, more than "
-                f"{self.effort.within_intervals}"
-            )
-            return Answer(Verdict.UNDECIDED, why=why)
-        answer = plans.solve(meter, self.budget.seed, best=best)
+        made = self._plans(rules, *asked)
+        if isinstance(made, str):
+            return Answer(Verdict.UNDECIDED, why=made)
+        answer = made.plans.solve(meter, self.budget.seed, best=best)
         if answer.verdict is CpVerdict.INFEASIBLE:
             return Answer(Verdict.IMPOSSIBLE)
         if answer.schedule is None:
             return Answer(Verdict.UNDECIDED, why="the effort was not enough")
-        verdict = verify(answer.schedule, problem.sketch)
+        schedule = made.undo(answer.schedule)
+        verdict = verify(schedule, made.problem.sketch)
         if not verdict.ok:
             return Answer(Verdict.UNDECIDED, why=verdict.problems[0])
-        simulated = simulate(answer.schedule, self.bytes).time_us
-        least = answer.verdict is CpVerdict.OPTIMAL
-        return Answer(Verdict.POSSIBLE, answer.us, least, "", answer.schedule, simulated)
+        return Answer(
+            Verdict.POSSIBLE,
+            answer.us,
+            answer.verdict is CpVerdict.OPTIMAL,
+            schedule=schedule,
+            simulated_us=simulate(schedule, self.bytes).time_us,
+        )
 
-    def _raced(self, rules: Sequence[Rule], meter: Meter, why: str) -> Answer:
-        """Ask the engines for a schedule in time."""
+    def _raced(self, rules: Sequence[Rule], meter: Meter, known: Answer) -> Answer:
+        """Ask the engines for a schedule in time; ``known``: the answer if they find none."""
         problem = self._problem(rules)
         budget = self.budget.within(meter)
         try:
             outcome = solve(problem, Portfolio(), budget, cut_off(Silent(), budget))
         except UserError as error:
-            return Answer(Verdict.UNDECIDED, why=f"{why}; {error.message}")
+            return replace(known, why=f"{known.why}; {error.message}")
         timed = [(simulate(p.schedule, self.bytes).time_us, p.schedule) for p in outcome.points]
         us, schedule = min(timed, key=lambda x: x[0], default=(float("inf"), None))
-        if schedule is None or us > float(self.within) or not verify(schedule, problem.sketch).ok:
-            near = f"; {us:.6g} µs was found" if schedule is not None else ""
-            return Answer(Verdict.UNDECIDED, why=f"{why}{near}")
-        return Answer(Verdict.POSSIBLE, us, False, "", schedule, us)
+        if schedule is None:
+            return known
+        if us > float(self.within) or not verify(schedule, problem.sketch).ok:
+            return replace(known, why=f"{known.why}; a race of the engines found {us:.6g} µs")
+        return Answer(Verdict.POSSIBLE, us, schedule=schedule, simulated_us=us)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    plans: TimedPlans
+    problem: Problem  # the one that was asked
+    undo: Callable[[Schedule], Schedule]  # leads back to its schedules
+
+
+def _same(schedule: Schedule) -> Schedule:
+    return schedule
 
 
 def _no_plan(cuts: Sequence[int]) -> str:
     shown = f"{', '.join(map(str, cuts[:-1]))} or {cuts[-1]}" if len(cuts) > 1 else str(cuts[0])
     return (
-        "no plan of times ends sooner (proved by search; each unit of the collective in "
+        "no plan ends in time (proved by search; each unit of the collective in "
         f"{shown} whole chunk{'s' * (cuts[-1] > 1)})"
     )

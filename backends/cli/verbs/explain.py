@@ -193,7 +193,7 @@ def within_text(name: str, found: Within) -> str:
     if not found.core:
         return (
             f"no schedule takes {asked}, whatever the lines of the sketch {name}\n"
-            f"because   {answer.why}"
+            f"because   {answer.why}{_open(answer)}"
         )
     rules = [rule for one in found.core for rule in one.unit]
     places = {str(rule.span): rule.span.render() for rule in rules if rule.span}
@@ -214,12 +214,16 @@ def within_text(name: str, found: Within) -> str:
             f"{'these lines together make' if several else 'this line makes'} it impossible:",
             *places.values(),
             "",
-            f"because   {answer.why}",
+            f"because   {answer.why}{_open(answer)}",
             f"minimal   {end}",
             "",
             table(("the sketch without", "takes µs", "at least µs", ""), rows),
         ]
     )
+
+
+def _open(answer: Answer) -> str:
+    return f"\nopen      {answer.beyond}: not excluded" if answer.beyond else ""
 
 
 def _took(answer: Answer) -> str:
@@ -258,6 +262,7 @@ def within_json(found: Within) -> dict[str, Any]:
             "least": answer.least,
             "simulated_us": number(answer.simulated_us),
             "why": answer.why,
+            "beyond": answer.beyond,
         }
 
     return {
