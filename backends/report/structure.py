@@ -1,4 +1,4 @@
-"""Structure of a machine: what splits it, and the machines of the catalogue that it is like.
+"""Structure of a machine: parts that split it, and the machines of the catalogue that it is like.
 
 networkx answers, and is loaded only here: bridges, articulation points, and isomorphism with
 bandwidths. Work is counted: where a comparison would take too long it is left open.
@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.tables import count, number
+from weft.dsl.base.tables import count
 from weft.dsl.catalogue import topology as topology_named
 from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.families import FAMILIES
@@ -59,7 +59,7 @@ class Likeness:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitNode:
     """A node whose loss splits GPUs, and the GPUs on each side of it, by their names."""
 
     node: str
@@ -67,8 +67,8 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
-    """What splits a machine, and the machines that it is like.
+class TopologyStructure:
+    """Parts that split a machine, and the machines that it is like.
 
     ``bridges``: pairs of nodes joined by one link (each way) whose loss splits the machine;
     ``cut``: in words, the cut that limits an allgather. ``compared``: False where the machine is
@@ -76,13 +76,13 @@ class Structure:
     """
 
     bridges: tuple[tuple[str, str], ...]
-    splits: tuple[Split, ...]
+    splits: tuple[SplitNode, ...]
     cut: str
     like: tuple[Likeness, ...]
     compared: bool
 
 
-def structure(topology: Topology, effort: StructureEffort = STRUCTURE_EFFORT) -> Structure:
+def structure(topology: Topology, effort: StructureEffort = STRUCTURE_EFFORT) -> TopologyStructure:
     """Return the structure of a machine."""
     import networkx as nx  # 150 ms
 
@@ -96,7 +96,7 @@ def structure(topology: Topology, effort: StructureEffort = STRUCTURE_EFFORT) ->
     if topology.ranks > 1 and nx.is_connected(graph) and len(graph) == len(names):
         cut = bounds(topology, make("allgather", topology.ranks)).certificate.text
     compared = len(names) <= effort.nodes
-    return Structure(
+    return TopologyStructure(
         tuple((names[a], names[b]) for a, b in bridges),
         tuple(_splits(plain, graph, sorted(nx.articulation_points(graph)))),
         cut,
@@ -111,7 +111,7 @@ def _links(topology: Topology, pair: frozenset[int]) -> int:
     return max(ways.values())
 
 
-def _splits(topology: Topology, graph: Any, nodes: Sequence[int]) -> Iterator[Split]:
+def _splits(topology: Topology, graph: Any, nodes: Sequence[int]) -> Iterator[SplitNode]:
     import networkx as nx  # loaded by the caller
 
     for node in nodes:
@@ -123,7 +123,7 @@ def _splits(topology: Topology, graph: Any, nodes: Sequence[int]) -> Iterator[Sp
         ]
         sides = sorted((side for side in sides if side), key=lambda side: (len(side), side))
         if len(sides) > 1:
-            yield Split(topology.nodes[node].name, tuple(sides))
+            yield SplitNode(topology.nodes[node].name, tuple(sides))
 
 
 # --- machines that are alike ----------------------------------------------------------------------
@@ -285,21 +285,16 @@ def _fits(part: Topology, whole: Topology, effort: StructureEffort) -> bool:
 def _named(name: str) -> Topology | None:
     try:
         return plain_machine(topology_named(name)).machine
-    except UserError:  # a shape that has no such size
+    except UserError:  # a shape that lacks this size
         return None
-
-
-def _boxes(topology: Topology) -> Iterator[str]:
-    hosts = topology.hosts or 1
-    for name in host_names():
-        yield name if hosts == 1 else f"{name}:nodes={hosts}"
 
 
 def _same_size(topology: Topology, effort: StructureEffort) -> Iterator[str]:
     """Yield names of the catalogue that may have as many GPUs."""
     n = topology.ranks
     switches = any(node.kind is NodeKind.SWITCH for node in topology.nodes)
-    yield from _boxes(topology)
+    nodes = "" if topology.hosts == 1 else f":nodes={topology.hosts}"
+    yield from (f"{name}{nodes}" for name in host_names())
     if switches:
         yield f"hub:{n}"
         yield from (f"fat-tree:k={k}" for k in range(2, 33, 2) if k**3 == 4 * n)
@@ -331,7 +326,7 @@ def _grids(n: int, least: int = 2, sides: int = 3) -> Iterator[tuple[int, ...]]:
 # --- in words -------------------------------------------------------------------------------------
 
 
-def structure_text(found: Structure) -> str:
+def structure_text(found: TopologyStructure) -> str:
     """Return the structure in words."""
     parts = [likeness_words(found)]
     for split in found.splits[: TEXT.listed]:
@@ -351,7 +346,7 @@ def structure_text(found: Structure) -> str:
     return "\n".join(parts)
 
 
-def likeness_words(found: Structure) -> str:
+def likeness_words(found: TopologyStructure) -> str:
     """Return in words which machines of the catalogue it is."""
     if not found.compared:
         return "this is    too large to be compared with the catalogue"
@@ -388,25 +383,6 @@ def _listed(names: Sequence[str]) -> str:
 def _next(name: str) -> str | None:
     found = re.fullmatch(r"(.*?)(0|[1-9][0-9]*)", name)
     return f"{found[1]}{int(found[2]) + 1}" if found else None
-
-
-def structure_json(found: Structure) -> dict[str, Any]:
-    """Return the structure for ``--json``."""
-    return {
-        "bridges": [list(pair) for pair in found.bridges],
-        "splits": [{"node": x.node, "sides": list(map(list, x.sides))} for x in found.splits],
-        "cut": found.cut,
-        "compared": found.compared,
-        "like": [
-            {
-                "name": one.name,
-                "scale": number(one.scale),
-                "lacks": list(one.lacks),
-                "cut": list(one.cut),
-            }
-            for one in found.like
-        ],
-    }
 
 
 # --- two machines ---------------------------------------------------------------------------------

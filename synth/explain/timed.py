@@ -30,13 +30,12 @@ from weft.dsl.nouns.sketch import FixedSend, OwnFirst, Phases, Relay, Rule, Swit
 from ..base.meter import Meter
 from ..engines.greedy.plan import TransferPlan, schedule_of
 from ..engines.sketched.field import SearchInstance
+from ..engines.sketched.place_kernel import NEVER
 from ..fabric.allowed import chunk_images, held_and_wanted, passing
 from ..fabric.fabric import fabric_of
 from ..solvers import cp_sat
 from ..solvers.cp_sat import CpModel, CpVerdict
 from ..solvers.pool import listener_of
-
-NEVER = 1 << 62
 
 Send = tuple[int, int]
 """Chunk and hop."""
@@ -46,11 +45,11 @@ def refusal(rules: Sequence[Rule]) -> str:
     """Return why the model cannot express these rules exactly; empty if it can."""
     for rule in rules:
         if isinstance(rule, Phases):
-            return f"the model of times has no phases, as in {rule.label!r}"
+            return f"phases are not in the model of times, as in {rule.label!r}"
         if isinstance(rule, FixedSend) and rule.step is not None:
             first = rule.must and rule.step == 1 and rule.pair[0] == rule.owner
             if not first:
-                return f"the model of times has no steps, as in {rule.label!r}"
+                return f"steps are not in the model of times, as in {rule.label!r}"
     return ""
 
 
@@ -100,7 +99,7 @@ class TimedPlans:
         m = self.machine
         held = np.diff(m.first)
         rest = np.repeat(m.arrives, held) - m.hold
-        least, most = np.full((2, m.resources), -1)
+        most = np.full(m.resources, -1)
         np.maximum.at(most, m.resource, rest)
         least = most.copy()
         np.minimum.at(least, m.resource, rest)
@@ -152,16 +151,16 @@ class TimedPlans:
         m = self.machine
         there = np.where(self.holds, 0, NEVER)
         free = np.zeros(m.resources, np.int64)
-        hops, chunks, starts = [], [], []
+        rows = []
         for _, (c, h) in sorted(sends):
             held = m.resource[m.first[h] : m.first[h + 1]]
-            start = max(int(there[c, m.src[h]]), int(free[held].max(initial=0)))
-            free[held] = start + m.hold[m.first[h] : m.first[h + 1]]
-            there[c, m.dst[h]] = min(there[c, m.dst[h]], start + m.arrives[h])
-            hops.append(h), chunks.append(c), starts.append(start)
-        order = np.argsort(starts, kind="stable")
-        columns = (np.array(x, np.int64)[order] for x in (hops, chunks, starts))
-        return TransferPlan(m, *columns)
+            first = max(int(there[c, m.src[h]]), int(free[held].max(initial=0)))
+            free[held] = first + m.hold[m.first[h] : m.first[h + 1]]
+            there[c, m.dst[h]] = min(there[c, m.dst[h]], first + m.arrives[h])
+            rows.append((first, h, c))
+        rows.sort(key=lambda row: row[0])
+        start, hop, chunk = np.array(rows, np.int64).reshape(-1, 3).T
+        return TransferPlan(m, hop, chunk, start)
 
 
 def _distances(starts: Bools, src: Ints, dst: Ints, takes: Ints) -> Ints:

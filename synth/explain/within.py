@@ -16,15 +16,14 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, FixedSend, Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 
+from ..api import synthesize
 from ..base.cancellable import cut_off
 from ..base.conflict import smallest_conflict
 from ..base.engine import Budget, Silent
 from ..base.meter import STEPS, Meter
-from ..engines.portfolio.engine import Portfolio
 from ..fabric.hop_table import ROUTES
 from ..judge.verify import verify
 from ..reductions.reverse import reverse
-from ..reductions.solve import solve
 from ..solvers.cp_sat import CpVerdict
 from ..time.schedule_time import simulate
 from .conflicts import Unit, statements
@@ -33,8 +32,8 @@ from .feasibility import EXPLAIN_EFFORT, ExplainEffort, Feasibility
 from .timed import TimedPlans, refusal
 
 
-class Verdict(StrEnum):
-    """Verdict on rules and a time."""
+class Possibility(StrEnum):
+    """Possibility on rules and a time."""
 
     POSSIBLE = "possible"
     IMPOSSIBLE = "impossible"
@@ -42,8 +41,8 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer to the question whether rules leave a plan in time.
+class WithinAnswer:
+    """WithinAnswer to the question whether rules leave a plan in time.
 
     ``us``: µs of the plan found, None without one; ``least``: no plan in these chunks is shorter;
     ``why``: the reason of an impossibility, or of a missing decision; ``beyond``: what the former
@@ -52,7 +51,7 @@ class Answer:
     which lets nothing wait for the planned order and may take longer.
     """
 
-    verdict: Verdict
+    verdict: Possibility
     us: float | None = None
     least: bool = False
     why: str = ""
@@ -67,14 +66,14 @@ class Dropped:
     on that."""
 
     unit: Unit
-    answer: Answer
+    answer: WithinAnswer
     bound_us: Fraction
     needed: bool  # True if the rest of the core was shown to be possible
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Answer for a whole sketch, a message of ``bytes`` and a time in µs.
+    """WithinAnswer for a whole sketch, a message of ``bytes`` and a time in µs.
 
     ``answer``: to the whole sketch; where that is impossible, the reason is that of the core.
     ``core``: a minimal set of statements that makes the time impossible, in the order of the text;
@@ -84,7 +83,7 @@ class Within:
 
     bytes: int
     within_us: Fraction
-    answer: Answer
+    answer: WithinAnswer
     core: tuple[Dropped, ...]
     pieces: tuple[int, ...]
 
@@ -117,7 +116,7 @@ def explain_within(
     ask = _Questions(topology, collective, message_bytes, within_us, budget, rules)
     units = statements(rules)
     whole = ask.judge(rules, meter.part(1 / (2 + len(units))), best=True)
-    if whole.verdict is not Verdict.IMPOSSIBLE:
+    if whole.verdict is not Possibility.IMPOSSIBLE:
         return Within(message_bytes, within_us, whole, (), ask.pieces)
     # Cuts are left out last: what is left open until then is open for one number of chunks.
     lines = sorted(units, key=lambda unit: isinstance(unit[0], Chunks))
@@ -128,11 +127,11 @@ def explain_within(
         if _key(some) not in asked:
             share = meter.part(1 / max(2, 2 + len(lines) - len(asked)))
             asked[_key(some)] = ask.judge(some, share)
-        return asked[_key(some)].verdict is Verdict.IMPOSSIBLE
+        return asked[_key(some)].verdict is Possibility.IMPOSSIBLE
 
     core = smallest_conflict(lines, impossible)
     whole = asked[_key([rule for unit in core for rule in unit])]
-    possible = [some for some, one in asked.items() if one.verdict is Verdict.POSSIBLE]
+    possible = [some for some, one in asked.items() if one.verdict is Possibility.POSSIBLE]
     dropped: list[Dropped] = []
     for unit in (unit for unit in units if any(unit is x for x in core)):
         rest = _key([rule for other in core if other is not unit for rule in other])
@@ -173,37 +172,39 @@ class _Questions:
         """Return a lower bound in µs under rules that leave each chunk a way."""
         return least_time(self.feasible, rules, self.bytes).us
 
-    def judge(self, rules: Sequence[Rule], meter: Meter, *, best: bool = False) -> Answer:
+    def judge(self, rules: Sequence[Rule], meter: Meter, *, best: bool = False) -> WithinAnswer:
         """Say whether some plan under these rules ends in time; ``best``: look for the shortest,
         within the effort that the settings leave it."""
         if why := self.feasible.obstacle(rules):
-            return Answer(Verdict.IMPOSSIBLE, why=why)
+            return WithinAnswer(Possibility.IMPOSSIBLE, why=why)
         bound = least_time(self.feasible, rules, self.bytes)
         if bound.us > self.within:
             why = f"{float(bound.us):.6g} µs is the least: {bound.certificate.text}"
-            return Answer(Verdict.IMPOSSIBLE, why=why)
+            return WithinAnswer(Possibility.IMPOSSIBLE, why=why)
         named = [r.count for r in rules if isinstance(r, Chunks)]
         cuts = tuple(named[:1]) or self.pieces
         if best:
             meter = meter.of(min(meter.left, round(self.effort.within_best * STEPS)))
-        found: list[Answer] = []
+        found: list[WithinAnswer] = []
         for i, pieces in enumerate(cuts):
             # What is not shorter than what is there is not looked for.
             limit = min((Fraction(x.us) for x in found if x.us is not None), default=self.within)
             share = meter.part(0.7 / (len(cuts) - i))
             found.append(self._cut(rules, (pieces, limit), share, best))
-            if found[-1].verdict is Verdict.POSSIBLE and not best:
+            if found[-1].verdict is Possibility.POSSIBLE and not best:
                 return found[-1]
-        if all(one.verdict is Verdict.IMPOSSIBLE for one in found):
-            answer = Answer(Verdict.IMPOSSIBLE, why=_no_plan(cuts), beyond=self._beyond(named))
+        if all(one.verdict is Possibility.IMPOSSIBLE for one in found):
+            shown = " or ".join(map(str, cuts))
+            why = f"no plan ends in time (proved by search; units in {shown} whole chunks)"
+            answer = WithinAnswer(Possibility.IMPOSSIBLE, why=why, beyond=self._beyond(named))
             return self._raced(rules, meter, answer) if answer.beyond else answer
         there = [one for one in found if one.us is not None]
         if there:
             first = min(there, key=lambda one: one.us or 0.0)
-            open_cuts = any(one.verdict is Verdict.UNDECIDED for one in found)
+            open_cuts = any(one.verdict is Possibility.UNDECIDED for one in found)
             least = all(one.least for one in there) and not open_cuts
             return replace(first, least=least)
-        undecided = next(one for one in found if one.verdict is Verdict.UNDECIDED)
+        undecided = next(one for one in found if one.verdict is Possibility.UNDECIDED)
         return self._raced(rules, meter, undecided)
 
     def _beyond(self, named: Sequence[int]) -> str:
@@ -225,7 +226,8 @@ class _Questions:
     ) -> _Plans | str:
         """Return the plans in a number of chunks for each unit, or why they cannot be modelled."""
         problem = self._problem(rules)
-        asked, undo = problem, _same
+        asked = problem
+        undo: Callable[[Schedule], Schedule] | None = None
         try:
             if problem.collective.combining:
                 asked, undo = reverse(problem)
@@ -244,34 +246,34 @@ class _Questions:
 
     def _cut(
         self, rules: Sequence[Rule], asked: tuple[int, Fraction], meter: Meter, best: bool
-    ) -> Answer:
+    ) -> WithinAnswer:
         """Ask CP-SAT for units in a number of chunks, and a time in µs."""
         made = self._plans(rules, *asked)
         if isinstance(made, str):
-            return Answer(Verdict.UNDECIDED, why=made)
+            return WithinAnswer(Possibility.UNDECIDED, why=made)
         answer = made.plans.solve(meter, self.budget.seed, best=best)
         if answer.verdict is CpVerdict.INFEASIBLE:
-            return Answer(Verdict.IMPOSSIBLE)
+            return WithinAnswer(Possibility.IMPOSSIBLE)
         if answer.schedule is None:
-            return Answer(Verdict.UNDECIDED, why="the effort was not enough")
-        schedule = made.undo(answer.schedule)
+            return WithinAnswer(Possibility.UNDECIDED, why="the effort was not enough")
+        schedule = made.undo(answer.schedule) if made.undo else answer.schedule
         verdict = verify(schedule, made.problem.sketch)
         if not verdict.ok:
-            return Answer(Verdict.UNDECIDED, why=verdict.problems[0])
-        return Answer(
-            Verdict.POSSIBLE,
+            return WithinAnswer(Possibility.UNDECIDED, why=verdict.problems[0])
+        return WithinAnswer(
+            Possibility.POSSIBLE,
             answer.us,
             answer.verdict is CpVerdict.OPTIMAL,
             schedule=schedule,
             simulated_us=simulate(schedule, self.bytes).time_us,
         )
 
-    def _raced(self, rules: Sequence[Rule], meter: Meter, known: Answer) -> Answer:
+    def _raced(self, rules: Sequence[Rule], meter: Meter, known: WithinAnswer) -> WithinAnswer:
         """Ask the engines for a schedule in time; ``known``: the answer if they find none."""
         problem = self._problem(rules)
         budget = self.budget.within(meter)
         try:
-            outcome = solve(problem, Portfolio(), budget, cut_off(Silent(), budget))
+            outcome = synthesize(problem, budget=budget)
         except UserError as error:
             return replace(known, why=f"{known.why}; {error.message}")
         timed = [(simulate(p.schedule, self.bytes).time_us, p.schedule) for p in outcome.points]
@@ -280,23 +282,11 @@ class _Questions:
             return known
         if us > float(self.within) or not verify(schedule, problem.sketch).ok:
             return replace(known, why=f"{known.why}; a race of the engines found {us:.6g} µs")
-        return Answer(Verdict.POSSIBLE, us, schedule=schedule, simulated_us=us)
+        return WithinAnswer(Possibility.POSSIBLE, us, schedule=schedule, simulated_us=us)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
     plans: TimedPlans
     problem: Problem  # the one that was asked
-    undo: Callable[[Schedule], Schedule]  # leads back to its schedules
-
-
-def _same(schedule: Schedule) -> Schedule:
-    return schedule
-
-
-def _no_plan(cuts: Sequence[int]) -> str:
-    shown = f"{', '.join(map(str, cuts[:-1]))} or {cuts[-1]}" if len(cuts) > 1 else str(cuts[0])
-    return (
-        "no plan ends in time (proved by search; each unit of the collective in "
-        f"{shown} whole chunk{'s' * (cuts[-1] > 1)})"
-    )
+    undo: Callable[[Schedule], Schedule] | None  # leads back to its schedules, if they are turned

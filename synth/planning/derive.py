@@ -73,7 +73,7 @@ GRID_PHASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class SketchDraft:
     """An idea for a sketch: a name, what it says, and its lines."""
 
     name: str
@@ -85,7 +85,7 @@ class Draft:
 class DerivedSketch:
     """A derived sketch, and the time in µs of the schedule found under it."""
 
-    draft: Draft
+    draft: SketchDraft
     text: str
     us: float
 
@@ -147,7 +147,7 @@ def derive_sketches(
     return DerivedSketches(message_bytes, tuple(derived), race(None), least)
 
 
-def sketch_text(draft: Draft, machine: str, collective: Collective) -> str:
+def sketch_text(draft: SketchDraft, machine: str, collective: Collective) -> str:
     """Return the text of a sketch in its canonical form."""
     head = [f"sketch {draft.name}"]
     head += [f"machine {machine}"] if machine else []
@@ -189,34 +189,36 @@ def _sketch(text: str, topology: Topology) -> Sketch | None:
 
 def drafts(
     topology: Topology, collective: Collective, effort: DeriveEffort = DERIVE_EFFORT
-) -> Iterator[Draft]:
+) -> Iterator[SketchDraft]:
     """Yield ideas for a machine; some may not fit it."""
     kind = collective.kind
     moves = _moves(topology)
     if topology.hosts > 1:
         turned = ("symmetry: rotate nodes",) * any("rotate nodes" in move for move in moves)
         if kind in PHASES:
-            yield Draft("rails_in_phases", "hosts × rails, in phases", _block(PHASES[kind]))
+            yield SketchDraft("rails_in_phases", "hosts × rails, in phases", _block(PHASES[kind]))
         rails = "forbid links between nodes except same local rank"
-        yield Draft("rails", "from host to host over rails only", (rails, *turned))
+        yield SketchDraft("rails", "from host to host over rails only", (rails, *turned))
         yield from _relays(topology, turned)
     elif kind in GRID_PHASES:
-        yield Draft("dimensions", "one dimension after the other", _block(GRID_PHASES[kind]))
+        yield SketchDraft("dimensions", "one dimension after the other", _block(GRID_PHASES[kind]))
     if moves:
-        yield Draft("moves", "all parts of the machine do the same", moves)
+        yield SketchDraft("moves", "all parts of the machine do the same", moves)
     if slow := _slow(topology):
-        yield Draft("wide_links", "the widest links of each GPU only", (f"forbid links {slow}",))
+        yield SketchDraft(
+            "wide_links", "the widest links of each GPU only", (f"forbid links {slow}",)
+        )
     if ring := _ring(topology, effort):
         pairs = zip(ring, (*ring[1:], ring[0]), strict=True)
         cables = ", ".join(f"{a} <-> {b}" for a, b in pairs)
-        yield Draft("ring", "a ring through all GPUs, both ways", (f"only links {cables}",))
+        yield SketchDraft("ring", "a ring through all GPUs, both ways", (f"only links {cables}",))
 
 
 def _block(phases: Sequence[str]) -> tuple[str, ...]:
     return "phases:", *(f"    {phase}" for phase in phases)
 
 
-def _relays(topology: Topology, turned: tuple[str, ...]) -> Iterator[Draft]:
+def _relays(topology: Topology, turned: tuple[str, ...]) -> Iterator[SketchDraft]:
     """Yield who sends and receives where hosts are left: at the links of the cut round a host."""
     gates = _gates(topology)
     if gates is None:
@@ -225,21 +227,21 @@ def _relays(topology: Topology, turned: tuple[str, ...]) -> Iterator[Draft]:
     if shared:
         lines = [f"    relay {_ranks(gate, topology)} through {_way(gate)}" for gate in gates]
         idea = "at each NIC one GPU sends and another receives"
-        yield Draft("relays", idea, ("between nodes:", *lines, *turned))
+        yield SketchDraft("relays", idea, ("between nodes:", *lines, *turned))
         owned = [f"{line}, own data first" for line in lines]
         idea = f"{idea}, own data first"
-        yield Draft("relays_own_first", idea, ("between nodes:", *owned, *turned))
+        yield SketchDraft("relays_own_first", idea, ("between nodes:", *owned, *turned))
     each = "    for p in 0..gpus-1: relay p through p -> p"
     direct = ("between nodes:", each, *turned)
-    yield Draft("direct", "each GPU sends its own data to its peers", direct)
+    yield SketchDraft("direct", "each GPU sends its own data to its peers", direct)
     if topology.hosts > 2:
-        lines = (
+        ring = (
             "for i in 0..nodes-1:",
             "    only links within node i, between nodes i -> (i+1)%nodes",
             f"    between nodes i -> (i+1)%nodes: relay any through {_way(gates[0])}",
         )
-        yield Draft("chain_of_hosts", "hosts in a ring, one GPU sends", (*lines, *turned))
-        yield Draft("ring_of_hosts", "hosts in a ring", (*lines[:2], *turned))
+        yield SketchDraft("chain_of_hosts", "hosts in a ring, one GPU sends", (*ring, *turned))
+        yield SketchDraft("ring_of_hosts", "hosts in a ring", (*ring[:2], *turned))
 
 
 def _ranks(gate: tuple[int, ...], topology: Topology) -> str:

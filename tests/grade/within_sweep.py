@@ -18,7 +18,7 @@ from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
-from weft.synth.explain.within import Verdict, explain_within
+from weft.synth.explain.within import Possibility, explain_within
 from weft.synth.judge.verify import verify
 
 MACHINES = ("dgx1", "ring:6", "torus:2x3", "hypercube:3")
@@ -123,7 +123,7 @@ class Question:
             assert verify(found.answer.schedule, sketch).ok, text
         return found
 
-    def z3(self, lines: tuple[str, ...]) -> Verdict | None:
+    def z3(self, lines: tuple[str, ...]) -> Possibility | None:
         """Return the verdict of z3; None where it has none, or may cut chunks."""
         if CHUNKS not in lines:
             return None
@@ -132,7 +132,7 @@ class Question:
         solver.add(*model.base(), *model.by(self.within))
         for line in lines:
             solver.add(*(self.lines[line](model) if line != CHUNKS else ()))
-        told = {"sat": Verdict.POSSIBLE, "unsat": Verdict.IMPOSSIBLE}
+        told = {"sat": Possibility.POSSIBLE, "unsat": Possibility.IMPOSSIBLE}
         return told.get(str(solver.check()))
 
 
@@ -146,17 +146,17 @@ def main() -> int:
         found = one.ask(lines, one.within)
         verdicts = {lines: found.answer.verdict}
         core = tuple(x.unit[0].span.text for x in found.core if x.unit[0].span)
-        if found.answer.verdict is Verdict.IMPOSSIBLE and found.minimal:
+        if found.answer.verdict is Possibility.IMPOSSIBLE and found.minimal:
             cores += 1
             verdicts[core] = one.ask(core, one.within).answer.verdict
-            wrong += verdicts[core] is not Verdict.IMPOSSIBLE
+            wrong += verdicts[core] is not Possibility.IMPOSSIBLE
             for some in (x for size in range(len(core)) for x in combinations(core, size)):
                 subsets += 1
                 verdicts[some] = one.ask(some, one.within).answer.verdict
-                wrong += verdicts[some] is not Verdict.POSSIBLE
+                wrong += verdicts[some] is not Possibility.POSSIBLE
         else:
-            possible += found.answer.verdict is Verdict.POSSIBLE
-            open_ += found.answer.verdict is not Verdict.POSSIBLE
+            possible += found.answer.verdict is Possibility.POSSIBLE
+            open_ += found.answer.verdict is not Possibility.POSSIBLE
         for some, verdict in verdicts.items():
             other = one.z3(some)
             agreed += other is verdict

@@ -18,7 +18,7 @@ from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict, prove_conflict
 from weft.synth.explain.costs import costs
 from weft.synth.explain.critical import WaitReason, gap_words, what_binds
-from weft.synth.explain.within import Verdict, explain_within
+from weft.synth.explain.within import Possibility, explain_within
 from weft.synth.fabric.occupancy import resource_name
 from weft.synth.judge.verify import require_valid
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from weft.synth.explain.conflicts import Conflict
     from weft.synth.explain.costs import SketchCosts
     from weft.synth.explain.critical import Binding, ChainLink
-    from weft.synth.explain.within import Answer, Dropped, Within
+    from weft.synth.explain.within import Dropped, Within, WithinAnswer
 
     from ..nouns.noun import Subject
 
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
 
 WITHIN_EXIT = {
-    Verdict.POSSIBLE: Exit.DONE,
-    Verdict.IMPOSSIBLE: Exit.NO,
-    Verdict.UNDECIDED: Exit.NOTHING_FOUND,
+    Possibility.POSSIBLE: Exit.DONE,
+    Possibility.IMPOSSIBLE: Exit.NO,
+    Possibility.UNDECIDED: Exit.NOTHING_FOUND,
 }
 
 
@@ -183,9 +183,10 @@ def within_text(name: str, found: Within) -> str:
     """Return the lines that make a time impossible at their places, and the time without each."""
     asked = f"{microseconds(float(found.within_us))} µs at {format_bytes(found.bytes)}"
     answer = found.answer
-    if answer.verdict is Verdict.POSSIBLE:
-        return f"{asked} is possible under the sketch {name}: a plan takes {_took(answer)}"
-    if answer.verdict is Verdict.UNDECIDED:
+    if answer.verdict is Possibility.POSSIBLE:
+        took = [f"{microseconds(answer.us or 0.0)} µs", *_remarks(answer)]
+        return f"{asked} is possible under the sketch {name}: a plan takes {', '.join(took)}"
+    if answer.verdict is Possibility.UNDECIDED:
         return (
             f"not decided whether {asked} is possible under the sketch {name}: {answer.why}\n"
             "a larger --effort may decide"
@@ -222,16 +223,11 @@ def within_text(name: str, found: Within) -> str:
     )
 
 
-def _open(answer: Answer) -> str:
+def _open(answer: WithinAnswer) -> str:
     return f"\nopen      {answer.beyond}: not excluded" if answer.beyond else ""
 
 
-def _took(answer: Answer) -> str:
-    assert answer.us is not None
-    return f"{microseconds(answer.us)} µs" + "".join(f", {x}" for x in _remarks(answer))
-
-
-def _remarks(answer: Answer) -> list[str]:
+def _remarks(answer: WithinAnswer) -> list[str]:
     remarks = ["the least in whole chunks"] if answer.least else []
     if answer.us and answer.simulated_us and answer.simulated_us > answer.us * (1 + 1e-9):
         remarks.append(f"{microseconds(answer.simulated_us)} simulated: there nothing waits")
@@ -242,10 +238,10 @@ def _without(one: Dropped) -> tuple[str, str, str]:
     """Return the time without a statement, the bound on it, and remarks."""
     bound = microseconds(float(one.bound_us)) if one.bound_us else "-"
     match one.answer.verdict:
-        case Verdict.POSSIBLE:
+        case Possibility.POSSIBLE:
             us = one.answer.us
             return microseconds(us or 0.0), bound, ", ".join(_remarks(one.answer))
-        case Verdict.UNDECIDED:
+        case Possibility.UNDECIDED:
             return "-", bound, "not decided"
         case _:
             return "-", bound, "too long still: other lines are in the way"
@@ -253,9 +249,9 @@ def _without(one: Dropped) -> tuple[str, str, str]:
 
 def within_json(found: Within) -> dict[str, Any]:
     """Return the answer; ``status`` is ok, infeasible or unknown."""
-    status = {Verdict.POSSIBLE: "ok", Verdict.IMPOSSIBLE: "infeasible"}
+    status = {Possibility.POSSIBLE: "ok", Possibility.IMPOSSIBLE: "infeasible"}
 
-    def facts_of(answer: Answer) -> dict[str, Any]:
+    def facts_of(answer: WithinAnswer) -> dict[str, Any]:
         return {
             "verdict": str(answer.verdict),
             "us": number(answer.us),

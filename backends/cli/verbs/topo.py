@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import BadFile, UserError, an
 from weft.dsl.base.files import read_text, write_text
+from weft.dsl.base.tables import number
 from weft.dsl.catalogue import file_of, imported, is_cluster, kept, names, with_options
 from weft.synth.time.calibrated import calibrated_model
 
@@ -66,11 +68,12 @@ def _show(topology: Topology, structured: bool, console: Console) -> int:
     told = {"status": "ok", **facts_of(topology), "timing": timing}
     text = topology_text(topology)
     if structured:
-        from ...report.structure import structure, structure_json, structure_text  # networkx
+        from ...report.structure import structure, structure_text  # networkx
 
         found = structure(topology)
         text = f"{text}\n\n{structure_text(found)}"
-        told["structure"] = structure_json(found)
+        like = [{**asdict(one), "scale": number(one.scale)} for one in found.like]
+        told["structure"] = {**asdict(found), "like": like}
     console.result(text, told)
     return Exit.DONE
 

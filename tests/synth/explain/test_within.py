@@ -14,7 +14,7 @@ from weft.dsl.nouns.sketch import Sketch
 from weft.synth.base.engine import Budget
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.explain.timed import TimedPlans
-from weft.synth.explain.within import Verdict, Within, explain_within
+from weft.synth.explain.within import Possibility, Within, explain_within
 from weft.synth.judge.verify import verify
 from weft.synth.solvers.cp_sat import CpVerdict
 from weft.synth.time.schedule_time import simulate
@@ -51,20 +51,20 @@ CORES = {
 def test_known_cores_are_minimal(name: str) -> None:
     machine, lines, size, within, core = CORES[name]
     found = asked(lines, size, within, machine=machine)
-    assert found.answer.verdict is Verdict.IMPOSSIBLE
+    assert found.answer.verdict is Possibility.IMPOSSIBLE
     assert found.answer.why
     assert found.minimal
     texts = {one.unit[0].span.text for one in found.core if one.unit[0].span}
     assert texts == core
     for some in (x for count in range(len(core)) for x in combinations(sorted(core), count)):
         smaller = asked((*some, "max hops 7"), size, within, 1, machine)
-        assert smaller.answer.verdict is Verdict.POSSIBLE, some
+        assert smaller.answer.verdict is Possibility.POSSIBLE, some
 
 
 def test_a_time_that_a_required_send_allows() -> None:
     lines = ("max hops 3", "send any chunk of rank 1 over 1 -> 5", "chunks 1")
     found = asked(lines, MiB, "9.97")
-    assert found.answer.verdict is Verdict.POSSIBLE
+    assert found.answer.verdict is Possibility.POSSIBLE
     assert not found.core
     assert found.answer.us == pytest.approx(9.96432)
     assert found.answer.least
@@ -72,7 +72,7 @@ def test_a_time_that_a_required_send_allows() -> None:
 
 def test_without_effort_it_is_undecided() -> None:
     found = asked(("chunks 1",), MiB, "9.9", 0.0001)
-    assert found.answer.verdict is Verdict.UNDECIDED
+    assert found.answer.verdict is Possibility.UNDECIDED
     assert found.answer.why
 
 
