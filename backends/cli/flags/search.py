@@ -36,6 +36,7 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
   weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
   weft synth -t dgx1 -c allgather --objective latency -o fast.json
   weft synth -t dgx-a100:nodes=16 -c allreduce --objective time --size 256MiB -o ar.json
+  weft synth -t dgx1 -c allgather --sizes 1KiB:1GiB     the least time by size and pieces, proved
   weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
   weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
 
@@ -59,6 +60,13 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
         help="default: frontier; time needs --size",
     )
     size: SizeRange | None = shared.size(group="search")
+    sizes: SizeRange | None = search(
+        "--sizes",
+        metavar="SIZES",
+        parse=sizes,
+        help="with --objective frontier: the least time at each size, 1KiB:1GiB, by the number of "
+        "pieces, with proofs (engine intervals)",
+    )
     effort: float = shared.effort("the search", DEFAULTS.effort, group="search")
     time: float | None = shared.cut_off("the search", group="search")
     threads: int = shared.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
