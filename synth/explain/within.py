@@ -238,7 +238,7 @@ class _Questions:
             return error.message
         if asked is not problem and not plans.reversible:
             return "the model of times is not that of sums where routes share a resource"
-        size = len(plans.windows)
+        size = len(plans.windows.spans)
         if size > self.effort.within_intervals:
             most = self.effort.within_intervals
             return f"the model of times would have {size} intervals, more than {most}"
