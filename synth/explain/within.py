@@ -116,6 +116,8 @@ def explain_within(
     ask = _Questions(topology, collective, message_bytes, within_us, budget, rules)
     units = statements(rules)
     whole = ask.judge(rules, meter.part(1 / (2 + len(units))), best=True)
+    if whole.verdict is Possibility.UNDECIDED:  # any plan will do
+        whole = ask.judge(rules, meter.part(0.5))
     if whole.verdict is not Possibility.IMPOSSIBLE:
         return Within(message_bytes, within_us, whole, (), ask.pieces)
     # Cuts are left out last: what is left open until then is open for one number of chunks.
