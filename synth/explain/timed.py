@@ -2,8 +2,8 @@
 
 The model of :mod:`..engines.intervals.model`, one optional interval for each chunk and hop, on the
 machine itself: a symmetry equates which hops are taken and leaves starts free, peers over a switch
-are decided with all else, and own data starts first. So where there is no plan there is none that
-obeys the rules, in these chunks and over these routes.
+are decided with all else, and own data starts first. So an impossible model proves that no plan
+obeys the rules in time, in these chunks and over these routes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import FixedSend, OwnFirst, Phases, Relay, Rule, SwitchPolicy, Symmetry
 
 from ..base.meter import Meter
+from ..engines.intervals.cut import ROUNDED
 from ..engines.intervals.effort import INTERVALS_EFFORT
 from ..engines.intervals.model import IntervalModel, Key, Windows
 from ..engines.sketched.field import SearchInstance
@@ -31,9 +32,6 @@ from ..fabric.fabric import fabric_of
 from ..solvers import cp_sat
 from ..solvers.cp_sat import CpVerdict
 from ..solvers.pool import listener_of
-
-ROUNDED = Fraction(1, 1 << 19)
-"""Share by which durations in ticks may be too long where ticks are not exact."""
 
 
 def refusal(rules: Sequence[Rule]) -> str:
