@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         rail_planner,
         simulate,
         synthesize,
+        time_frontier,
     )
     from weft.backends.notebook.verbs import (
         deploy,
@@ -169,6 +170,7 @@ _HOME = MappingProxyType(
         "structure": "weft.backends.report.structure:structure",
         "synthesize": "weft.backends.notebook.search:synthesize",
         "target": "weft.dsl.nouns.runtime:target",
+        "time_frontier": "weft.backends.notebook.search:time_frontier",
         "topology": "weft.dsl.catalogue:topology",
         "tune": "weft.backends.notebook.library:tune",
         "verify": "weft.synth.judge.verify:verify",
@@ -247,6 +249,7 @@ __all__ = [
     "structure",
     "synthesize",
     "target",
+    "time_frontier",
     "topology",
     "tune",
     "verify",

@@ -23,9 +23,8 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import FixedSend, OwnFirst, Phases, Relay, Rule, SwitchPolicy, Symmetry
 
 from ..base.meter import Meter
-from ..engines.intervals.cut import ROUNDED
 from ..engines.intervals.effort import INTERVALS_EFFORT
-from ..engines.intervals.model import IntervalModel, Key, Windows
+from ..engines.intervals.model import IntervalModel, Key, StartWindows
 from ..engines.sketched.field import SearchInstance
 from ..fabric.allowed import chunk_images, held_and_wanted, passing
 from ..fabric.fabric import fabric_of
@@ -84,13 +83,13 @@ class TimedPlans:
         return bool((least == most).all())
 
     @cached_property
-    def windows(self) -> Windows:
+    def windows(self) -> StartWindows:
         """The sends that can be of use, with their earliest and latest starts."""
         unit, fabric = self.field.machine.unit, fabric_of(self.field.topology)
         times = {*(self.grain * slow for slow in fabric.us_per_byte), *fabric.latency}
         exact = all((x * unit).denominator == 1 for x in times)
-        end = int(self.within * unit * (1 if exact else 1 + ROUNDED))
-        return Windows.of(self.field, end + 1, INTERVALS_EFFORT)
+        end = int(self.within * unit * (1 if exact else 1 + INTERVALS_EFFORT.rounded))
+        return StartWindows.of(self.field, end + 1, INTERVALS_EFFORT)
 
     def solve(self, meter: Meter, seed: int, *, best: bool = False) -> TimedAnswer:
         """Look for a plan in time; ``best``: for the shortest one."""

@@ -109,7 +109,7 @@ def keeps_times(schedule: Schedule, size: int) -> bool:
     m = hop_table_of(schedule.topology, Fraction(size, schedule.collective.message_chunks))
     later = np.repeat(m.arrives, np.diff(m.first)) - m.hold
     kinds = np.unique(np.stack([m.resource, later]), axis=1)
-    return kinds.shape[1] == len(distinct_values(m.resource))
+    return len(kinds[0]) == len(distinct_values(m.resource))
 
 
 def _undone(problem: Problem, dual: Problem, schedule: Schedule) -> Schedule:

@@ -214,8 +214,12 @@ def solve(
         names = ",".join(f'"{name}"' for name in race)
         parameters += f" {INTERLEAVED} filter_subsolvers:[{names}]"
     found: list[tuple[int, ...]] = []
-    question = {"solver": "cp-sat", "model": model.text, "parameters": parameters}
-    question["solutions"] = solutions
+    question = {
+        "solver": "cp-sat",
+        "model": model.text,
+        "parameters": parameters,
+        "solutions": solutions,
+    }
 
     def keep(values: Sequence[int]) -> None:
         found.append(tuple(values))

@@ -23,7 +23,7 @@ def solve(question: Any, found: Say) -> Any:
     solver: Any = cp_model_helper.SolveWrapper()
     solver.set_parameters(parameters)
     # The solver holds no reference to it
-    incumbents = _SolutionSender(len(model.variables), found, question["solutions"])
+    incumbents = _SolutionSender(len(model.variables), found, question.get("solutions", 0))
     if model.has_objective():
         solver.add_solution_callback(incumbents)
     response = solver.solve(model)

@@ -60,13 +60,6 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
         help="default: frontier; time needs --size",
     )
     size: SizeRange | None = shared.size(group="search")
-    sizes: SizeRange | None = search(
-        "--sizes",
-        metavar="SIZES",
-        parse=sizes,
-        help="with --objective frontier: the least time at each size, 1KiB:1GiB, by the number of "
-        "pieces, with proofs (engine intervals)",
-    )
     effort: float = shared.effort("the search", DEFAULTS.effort, group="search")
     time: float | None = shared.cut_off("the search", group="search")
     threads: int = shared.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
@@ -85,6 +78,13 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
     )
     memory: SizeRange | None = search(
         "--memory", metavar="SIZE", parse=sizes, help="what --stream may use (default: 8GiB)"
+    )
+    sizes: SizeRange | None = search(
+        "--sizes",
+        metavar="SIZES",
+        parse=sizes,
+        help="with --objective frontier: the least time at each size, 1KiB:1GiB, by the number of "
+        "pieces, with proofs (engine intervals)",
     )
     output: str | None = shared.output(
         "a folder (frontier), a file, or - (default: write nothing)", group="files"

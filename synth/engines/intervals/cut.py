@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from weft.dsl.base.arrays import distinct_values
+import numpy as np
+
 from weft.dsl.base.errors import Missing
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
@@ -30,11 +31,7 @@ from ..sketched.field import SearchInstance
 from ..sketched.search import PlacementSearch
 from ..sketched.search_kernel import Placements
 from .effort import IntervalsEffort
-from .model import SUBSOLVERS, IntervalModel, Windows
-
-ROUNDED = Fraction(1, 1 << 19)
-"""The part by which a bound in ticks may be too high where the ticks themselves are rounded up
-(:func:`~weft.synth.fabric.hop_table.hop_table_of`): a 2^20th of a hold, and as much of an α."""
+from .model import SUBSOLVERS, IntervalModel, StartWindows
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +58,7 @@ class CutAnswer:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class CopyTask:
     """A problem at one size, and the same with copies alone: itself, or turned round in time."""
 
     problem: Problem
@@ -70,15 +67,15 @@ class Task:
     undo: Callable[[Schedule], Schedule] | None
 
     @staticmethod
-    def of(problem: Problem, size: int) -> Task:
+    def of(problem: Problem, size: int) -> CopyTask:
         """The task of a problem.
 
         Raises:
             UserError: sums that cannot be turned round, or rules that have no meaning then.
         """
         if not problem.collective.combining:
-            return Task(problem, size, problem, None)
-        return Task(problem, size, *reverse(problem))
+            return CopyTask(problem, size, problem, None)
+        return CopyTask(problem, size, *reverse(problem))
 
     def schedule(self, copied: Schedule) -> Schedule:
         """The schedule of the problem from one of copies."""
@@ -86,7 +83,7 @@ class Task:
 
 
 def solve_cut(
-    task: Task, pieces: int, budget: Budget, observer: Observer, effort: IntervalsEffort
+    task: CopyTask, pieces: int, budget: Budget, observer: Observer, effort: IntervalsEffort
 ) -> CutAnswer:
     """The best schedule of chunks cut in ``pieces``.
 
@@ -129,7 +126,7 @@ MIRROR = "for the machine turned round"
 class _CutSearch:
     """One field, and the best schedule for it so far."""
 
-    task: Task
+    task: CopyTask
     field: SearchInstance
     seed: int
     observer: Observer
@@ -151,7 +148,7 @@ class _CutSearch:
     def ask(self, placed: Placements, least_us: float) -> tuple[float | None, str]:
         """A bound in µs that CP-SAT proves for the field, None without one, and its source."""
         unit, before = self.field.machine.unit, self.us
-        windows = Windows.of(self.field, round(Fraction(before) * unit), self.effort)
+        windows = StartWindows.of(self.field, round(Fraction(before) * unit), self.effort)
         intervals = f"{len(windows.spans):,} intervals"
         if len(windows.spans) > self.effort.intervals:
             most = f"{self.effort.intervals:,}"
@@ -174,7 +171,7 @@ class _CutSearch:
         return self._true(self.field.machine.us(answer.bound * windows.tick)), how
 
     def _solved(self, model: IntervalModel, effort: float, plans: int = 0) -> CpAnswer:
-        """CP-SAT's answer, after so many plans at most (0: any number); they are offered."""
+        """CP-SAT's answer, after ``plans`` at most (0: any number), which are offered."""
         answer = solve(
             model.model,
             steps=min(self.meter.left, round(effort * STEPS)),
@@ -189,7 +186,7 @@ class _CutSearch:
             self.offer(model.placements(answer.values))
         return answer
 
-    def _again(self, windows: Windows, model: IntervalModel, answer: CpAnswer) -> None:
+    def _again(self, windows: StartWindows, model: IntervalModel, answer: CpAnswer) -> None:
         """Offer other plans as quick as the one found, where the clock runs that one slower.
 
         The clock lets nothing wait that could start, so what starts as early as it can is run as
@@ -198,9 +195,10 @@ class _CutSearch:
         end = answer.values[model.end]
         if meets(self.us, self.field.machine.us(end * windows.tick)):
             return
-        beside = Windows.of(self.field, end * windows.tick + 1, self.effort)
+        beside = StartWindows.of(self.field, end * windows.tick + 1, self.effort)
         other = IntervalModel(beside, 0, model.placements(answer.values))
-        other.early(1 if self.task.undo is None else -1)
+        early = 1 if self.task.undo is None else -1
+        other.model.minimize([(moment, early) for moment in other.at.values()])
         self._solved(other, self.effort.again_effort, self.effort.plans)
 
     def _true(self, us: float) -> float:
@@ -209,7 +207,7 @@ class _CutSearch:
         grain = Fraction(self.task.size, self.field.collective.message_chunks)
         times = {*(grain * slow for slow in {*fabric.us_per_byte}), *fabric.latency}
         exact = all((x * unit).denominator == 1 for x in times)
-        return us if exact else us * float(1 - ROUNDED)
+        return us if exact else us * float(1 - self.effort.rounded)
 
     def alike(self) -> str:
         """The symmetry that schedules must have."""
@@ -217,7 +215,7 @@ class _CutSearch:
         return " of this symmetry" * any(isinstance(rule, Symmetry) for rule in rules)
 
     def narrowing(self) -> str:
-        """What the model rules out, though no rule of the problem does."""
+        """The schedules that the model leaves, where it rules out more than the problem."""
         rules = (self.task.problem.sketch or Sketch("")).rules
         if any(isinstance(rule, SwitchPolicy) and rule.limit is not None for rule in rules):
             return CHOSEN
@@ -226,7 +224,7 @@ class _CutSearch:
             return MIRROR
         m, moved = self.field.machine, self.field.moved
         for h in range(m.hops) if len(moved) > 1 else ():
-            held = [r for g in moved[:, h] for r in m.resource[m.first[g] : m.first[g + 1]]]
-            if len(distinct_values(held)) < len(held):
+            held = np.concatenate([m.resource[m.first[g] : m.first[g + 1]] for g in moved[:, h]])
+            if len({*held.tolist()}) < len(held):
                 return BLOCKS
         return ""

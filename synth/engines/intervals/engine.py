@@ -20,10 +20,11 @@ from weft.dsl.nouns.sketch import Chunks, Sketch
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meets import meets
 from ...bounds import bounds, lower_bound_us
-from ...frontier.objective import pareto, point_of, sizes_of
+from ...frontier.objective import point_of
 from ...reductions.solve import solve as solve_by
+from ...time.schedule_time import simulate
 from ..sketched.engine import Sketched
-from .cut import CutAnswer, Task, solve_cut
+from .cut import CopyTask, CutAnswer, solve_cut
 from .effort import INTERVALS_EFFORT, IntervalsEffort
 
 
@@ -58,39 +59,28 @@ class Intervals:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """Allreduces (left to their halves), what ``sketched`` refuses, many ranks."""
+        """Other objectives, allreduces (left to their halves), many ranks, what the local search
+        refuses."""
+        if problem.objective is not Objective.TIME:
+            return "it plans for one message size (the objective time)"
         if problem.collective.ranks > self.effort.ranks:
             return f"its model is for {self.effort.ranks} ranks at most"
         if problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining:
             return "it sums for one rank, and leaves an allreduce to its halves"
         try:
-            return Sketched().refuses(Task.of(problem, 1).copied)
+            return Sketched().refuses(CopyTask.of(problem, 1).copied)
         except UserError as error:
             return error.message
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """The best schedule at each size that the objective looks at.
+        """The best schedule at the size of the problem, and what is proved of each cut.
 
         Raises:
             UserError: a chunk cannot reach all ranks that want it, or the rules exclude each other.
         """
-        sizes = sizes_of(problem, self.effort.sizes)
-        meter, points, said, met = budget.meter(observer.cancelled), list[Point](), [""], True
-        for i, size in enumerate(sizes):
-            part = budget.within(meter.part(1 / (len(sizes) - i)))
-            point, said, best = self._at(problem, size, part, observer)
-            points.append(point)
-            met = met and best
-        proved = met and problem.objective is Objective.TIME
-        status = Status.OPTIMAL if proved else Status.FEASIBLE
-        return Outcome(status, tuple(pareto(points)), tuple(said) if len(sizes) == 1 else ())
-
-    def _at(
-        self, problem: Problem, size: int, budget: Budget, observer: Observer
-    ) -> tuple[Point, list[str], bool]:
-        """The best point at one size, what is proved of each cut, and whether that one is best."""
+        size = problem.bytes or 1
         meter, cuts = budget.meter(observer.cancelled), self.cuts(problem)
-        task = Task.of(problem, size)
+        task = CopyTask.of(problem, size)
         limits = bounds(problem.topology, problem.collective)
         general = lower_bound_us(limits, size)
         found: list[CutAnswer] = []
@@ -106,16 +96,18 @@ class Intervals:
         met = meets(best.us, general) or (len(cuts) == 1 and best.proved)
         said = [x.words for x in sorted(found, key=lambda x: x.us)]
         if self.patience and not all(x.proved for x in found) and not met:
-            other = self._searched(problem, size, budget.within(meter), observer)
-            if other.us is not None and other.us < best.us:
-                return other, [f"local search: {other.us:,.6g} µs", *said], False
-        return point, said, met
+            other = self._searched(problem, budget.within(meter), observer)
+            us = simulate(other.schedule, size).time_us
+            if us < best.us:
+                other = replace(other, us=us, least_us=point.least_us)
+                point, said = other, [f"local search: {us:,.6g} µs", *said]
+        status = Status.OPTIMAL if met else Status.FEASIBLE
+        return Outcome(status, (point,), tuple(said))
 
-    def _searched(self, problem: Problem, size: int, budget: Budget, observer: Observer) -> Point:
+    def _searched(self, problem: Problem, budget: Budget, observer: Observer) -> Point:
         """The answer of the local search alone."""
-        asked = replace(problem, objective=Objective.TIME, bytes=size)
         other = Sketched(self.chunks, self.patience)
-        return solve_by(asked, other, budget, observer).points[0]
+        return solve_by(problem, other, budget, observer).points[0]
 
     def cuts(self, problem: Problem) -> tuple[int, ...]:
         """Return the numbers of pieces to cut units into."""

@@ -21,7 +21,7 @@ from .engine import Intervals
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedCut:
-    """The best schedule found for one size in so many pieces, and a bound on all of them."""
+    """The best schedule found for one size in one number of pieces, and a bound on all of these."""
 
     pieces: int  # of every unit
     schedule: Schedule

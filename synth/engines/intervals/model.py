@@ -22,8 +22,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -42,7 +40,7 @@ SUBSOLVERS = ("fj*", "no_lp", "fs_random*", "quick_restart", "default_lp")
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
+class StartWindows:
     """The hops that may be part of a schedule that ends in time; ticks are the model's own."""
 
     field: SearchInstance
@@ -53,7 +51,7 @@ class Windows:
     spans: dict[Key, tuple[int, int]]  # first and last start
 
     @staticmethod
-    def of(field: SearchInstance, beat: int, effort: IntervalsEffort) -> Windows:
+    def of(field: SearchInstance, beat: int, effort: IntervalsEffort) -> StartWindows:
         """The windows of schedules that end before ``beat``, in ticks of the field."""
         tick = _tick(field, beat, effort)
         limit, arrives, jobs = (beat - 1) // tick, field.hops.arrives // tick, field.jobs
@@ -72,7 +70,7 @@ class Windows:
                 last = limit - int(arrives[h]) - rest[j, v]
                 if not jobs.holds[j, v] and first[j, u] <= last:
                     spans[j, h] = int(first[j, u]), int(last)
-        return Windows(field, tick, limit, first, rest, spans)
+        return StartWindows(field, tick, limit, first, rest, spans)
 
     def arrives(self, hop: int) -> int:
         """Ticks from the start of a hop to its arrival."""
@@ -96,17 +94,18 @@ def _tick(field: SearchInstance, beat: int, effort: IntervalsEffort) -> int:
 
 def _between(field: SearchInstance, usable: Ints, arrives: Ints) -> Floats:
     """Least ticks from rank to rank, shape (ranks, ranks)."""
-    n = field.machine.ranks
-    least = np.full((n, n), np.inf)
+    least = np.full((field.machine.ranks,) * 2, np.inf)
+    np.fill_diagonal(least, 0)
     np.minimum.at(least, (field.hops.src[usable], field.hops.dst[usable]), arrives[usable])
-    ends = np.nonzero(np.isfinite(least))
-    return np.asarray(dijkstra(csr_array((least[ends], ends), shape=(n, n))))
+    for via in range(len(least)):
+        least = np.minimum(least, least[:, via, None] + least[via])
+    return least
 
 
 class IntervalModel:
     """The model of some windows, for CP-SAT; ``known``: a placement whose hops are hints."""
 
-    def __init__(self, windows: Windows, least: int, known: Placements | None = None) -> None:
+    def __init__(self, windows: StartWindows, least: int, known: Placements | None = None) -> None:
         self.windows, self.model = windows, CpModel()
         self.end = self.model.integer(min(least, windows.limit), windows.limit)
         self.go = {key: self.model.boolean() for key in windows.spans}
@@ -127,10 +126,6 @@ class IntervalModel:
         """The transfers of a solution, in the order of their starts, each as early as it can be."""
         chosen = [(*key, values[self.start[key]]) for key, x in self.go.items() if values[x]]
         return placements_of(self.windows.field, chosen)
-
-    def early(self, direction: int) -> None:
-        """Minimize the moments at which chunks come (1), or maximize them (-1)."""
-        self.model.minimize([(moment, direction) for moment in self.at.values()])
 
     @cached_property
     def at(self) -> dict[tuple[int, int], int]:

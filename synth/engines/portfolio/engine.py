@@ -166,12 +166,12 @@ PROFILES = (
     Profile("packing", sketch=None),
     Profile("classic", sketch=True),
     Profile("flow", lambda e: range(e.flow_ranks + 1), pairs=True),
-    Profile(SMALL_MODEL, lambda e: range(e.exact_ranks + 1), at_a_size=True),
     Profile("classic", lambda e: range(e.greedy_ranks)),
     Profile("exact", lambda e: range(e.exact_pairs + 1), at_a_size=True),
     Profile(
         "exact", lambda e: range(e.exact_pairs + 1, e.exact_ranks + 1), at_a_size=True, custom=True
     ),
+    Profile(SMALL_MODEL, lambda e: range(e.exact_ranks + 1), at_a_size=True),
     Profile("greedy", custom=True),
     Profile("greedy", lambda e: range(e.greedy_ranks, sys.maxsize), custom=False),
     Profile(ONE_TRY, lambda e: range(e.greedy_ranks), at_a_size=True, copies=True),

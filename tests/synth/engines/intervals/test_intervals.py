@@ -1,6 +1,7 @@
 """The engine ``intervals``: proved least times, against a search of all plans and known optima."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import topologies
 
+import weft
 from weft.dsl.base.errors import Missing, UserError
+from weft.dsl.base.registry import ENGINES
 from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
@@ -20,11 +23,9 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.intervals.cut import Task
-from weft.synth.engines.intervals.engine import Intervals
 from weft.synth.fabric.hop_table import HopTable, hop_table_of
 from weft.synth.judge.verify import verify
-from weft.synth.reductions.reverse import keeps_times
+from weft.synth.reductions.reverse import keeps_times, reverse
 from weft.synth.time.schedule_time import simulate
 
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
@@ -57,13 +58,20 @@ def taken(outcome: Outcome, problem: Problem) -> float:
         ("dgx1", f"chunks 1\n{QUADS}", MiB, 12.58576),
     ],
 )
-@pytest.mark.parametrize("kind", ["allgather", "reduce_scatter"])
-def test_known_optima_are_proved(machine: str, rules: str, size: int, us: float, kind: str) -> None:
-    problem = asked(topology(machine), kind, size, rules)
+def test_known_optima_are_proved(machine: str, rules: str, size: int, us: float) -> None:
+    problem = asked(topology(machine), "allgather", size, rules)
     outcome = synthesize(problem, "intervals{patience=0}", Budget(5))
     assert taken(outcome, problem) == pytest.approx(us, rel=5e-4)
     assert outcome.status is Status.OPTIMAL
     assert outcome.points[0].least_us == pytest.approx(us, rel=5e-4)
+
+
+def test_a_sum_turned_round_takes_as_long_in_another_plan() -> None:
+    """The clock runs the first plan found, turned round, in 11.89 µs."""
+    problem = asked(topology("ndv2"), "reduce_scatter", MiB, "chunks 1\n")
+    outcome = synthesize(problem, "intervals{patience=0}", Budget(5))
+    assert taken(outcome, problem) == pytest.approx(9.96432, rel=5e-4)
+    assert outcome.status is Status.OPTIMAL
 
 
 def test_an_allreduce_has_the_best_halves() -> None:
@@ -117,7 +125,7 @@ def least(machine: HopTable, holders: list[set[int]], wanted: list[set[int]]) ->
 )
 def test_a_bound_is_the_least_of_all_plans(machine: Topology, kind: str, size: int) -> None:
     problem = asked(machine, kind, size)
-    copied = Task.of(problem, size).copied
+    copied = reverse(problem)[0] if problem.collective.combining else problem
     grain = Fraction(size, copied.collective.message_chunks)
     places = copied.collective.pre, copied.collective.post
     holders, wanted = (
@@ -176,14 +184,36 @@ def test_rules_that_exclude_each_other_are_an_error() -> None:
 
 def test_what_it_does_not_take_is_said() -> None:
     with pytest.raises(UserError, match="0 or more"):
-        Intervals(chunks=-1)
-    assert "halves" in str(Intervals().refuses(asked(topology("ring:4"), "allreduce", KiB)))
-    assert "32 ranks" in str(Intervals().refuses(asked(topology("ring:40"), "allgather", KiB)))
+        ENGINES.make("intervals{chunks=-1}")
+    assert "halves" in str(
+        ENGINES.make("intervals").refuses(asked(topology("ring:4"), "allreduce", KiB))
+    )
+    bandwidth = replace(asked(topology("ring:4"), "allgather", KiB), objective=Objective.BANDWIDTH)
+    assert "one message size" in str(ENGINES.make("intervals").refuses(bandwidth))
+    assert "32 ranks" in str(
+        ENGINES.make("intervals").refuses(asked(topology("ring:40"), "allgather", KiB))
+    )
 
 
 def test_peers_that_were_chosen_prove_nothing_about_others() -> None:
     rules = "chunks 1\nswitch nvswitch0: at most 2 peers\n"
     problem = asked(topology("dgx-a100"), "allgather", MiB, rules)
-    outcome = Intervals(patience=0).solve(problem, Budget(5), Silent())
+    outcome = ENGINES.make("intervals{patience=0}").solve(problem, Budget(5), Silent())
     least = lower_bound_us(bounds(problem.topology, problem.collective), MiB)
     assert outcome.points[0].least_us == pytest.approx(float(least))
+
+
+# --- the frontier in time -------------------------------------------------------------------------
+
+
+def test_the_frontier_in_time_is_proved_by_pieces() -> None:
+    """The least of each size over 1, 2 and 3 pieces; a sketch fixes them."""
+    found = weft.time_frontier(Problem(topology("ndv2"), make("allgather", 8)), (KiB, 256 * KiB))
+    assert [(one.best.pieces, one.proved) for one in found] == [(3, True), (3, True)]
+    assert [one.best.us for one in found] == pytest.approx([1.404267, 2.75536], rel=5e-4)
+    assert all(one.bound_us <= one.least_us <= one.best.us for one in found)
+    ruled = asked(topology("ring:4"), "allreduce", KiB, "chunks 8\n")
+    (one,) = weft.time_frontier(ruled, (KiB,))
+    assert [cut.pieces for cut in one.cuts] == [8]
+    with pytest.raises(UserError, match="message sizes"):
+        weft.time_frontier(ruled, ())
