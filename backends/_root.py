@@ -97,7 +97,6 @@ if TYPE_CHECKING:
     from weft.synth.base.engine import Budget, Outcome, Point, Status
     from weft.synth.bounds import Bounds
     from weft.synth.judge.verify import verify
-    from weft.synth.planning.derive import derive_sketches
     from weft.synth.time.program_time import simulate_program
 
 # To add a public name: put it into this table, into __all__, and, for type checkers, into the
@@ -141,7 +140,6 @@ _HOME = MappingProxyType(
         "compile_schedule": "weft.backends.compile.prepare:compile_schedule",
         "custom": "weft.dsl.nouns.collective:custom",
         "deploy": "weft.backends.notebook.verbs:deploy",
-        "derive_sketches": "weft.synth.planning.derive:derive_sketches",
         "diff": "weft.backends.notebook.verbs:diff",
         "elaborate": "weft.dsl.language.elaborate:elaborate",
         "emit_msccl_xml": "weft.backends.formats.msccl.emit:emit",
@@ -220,7 +218,6 @@ __all__ = [
     "compile_schedule",
     "custom",
     "deploy",
-    "derive_sketches",
     "diff",
     "elaborate",
     "emit_msccl_xml",

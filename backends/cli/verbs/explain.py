@@ -67,7 +67,7 @@ def run(args: ExplainFlags, console: Console) -> int:
     topology, collective = read_problem(args, args.sketch)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
-        raise UserError(f"the sketch {sketch.name} has no rules", where=args.sketch)
+        raise UserError(f"the sketch {sketch.name} lacks rules", where=args.sketch)
     check_connected(topology, collective)
     both_ends = tuple(dict.fromkeys(sketch.size or (DEFAULT_SIZE.low,)))
     sizes = args.size.powers() if args.size else (args.at,) if args.at else both_ends

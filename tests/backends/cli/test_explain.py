@@ -96,7 +96,7 @@ def test_wrong_questions(
 def test_a_sketch_without_rules_has_nothing_to_explain(weft: Weft, tmp_path: Path) -> None:
     file = tmp_path / "s.sketch"
     file.write_text("sketch s\nengine exact\n")
-    weft("explain", "-t", "ring:4", "-c", "allgather", "-s", file).ended(2, "has no rules")
+    weft("explain", "-t", "ring:4", "-c", "allgather", "-s", file).ended(2, "lacks rules")
 
 
 def test_lines_that_make_a_time_impossible(weft: Weft, sketch: Path) -> None:
