@@ -11,6 +11,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import number, rational
 from weft.dsl.nouns.problem import Objective
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.bounds.in_chunks import own_chunk_bound
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.time.latency import latency_us
 from weft.synth.time.schedule_time import simulate
@@ -114,6 +115,18 @@ def standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict
     else:
         took, least = time_us(point, problem.bytes or 1), lower_bound_us(bound, problem.bytes or 1)
     return {"value": number(took), "gap": _gap(took, float(least))}
+
+
+def in_chunks(point: Point, problem: Problem) -> dict[str, Any]:
+    """Return ``in_chunks``, the bound for schedules in the same pieces and the distance from it;
+    nothing where the objective is not a time, or the bound is not known."""
+    if problem.objective is not Objective.TIME:
+        return {}
+    size = problem.bytes or 1
+    own = own_chunk_bound(point.schedule, size)
+    if own is None:
+        return {}
+    return {"in_chunks": own.to_json() | {"gap": number(own.gap(time_us(point, size)))}}
 
 
 def _gap(larger: float, smaller: float) -> float:

@@ -182,6 +182,7 @@ class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
   weft bound -t dgx1 -c allgather
   weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
   weft bound -t dgx-h100 -c allreduce --size 64MiB --runtime executor
+  weft bound -t ndv2:nodes=2 -c allgather --size 64KiB --pieces 1   whole chunks only
   weft bound allgather.json"""
 
     file: str | None = flag(
@@ -190,6 +191,13 @@ class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
         help="a schedule, for its machine, collective and size (instead of -t and -c)",
     )
     size: SizeRange | None = shared.size()
+    pieces: int | None = shared.count(
+        "--pieces",
+        1024,
+        "also the least time at --size of schedules that cut each unit into K equal pieces and "
+        "forward a piece only when all of it has arrived (of a schedule: its own)",
+        metavar="K",
+    )
     runtime: str | None = flag(
         "--runtime",
         choices=TIMED,

@@ -407,6 +407,7 @@ def binding_json(found: Binding) -> dict[str, Any]:
         "certificate": {"kind": found.certificate.kind, "text": found.certificate.text},
         "busiest": {"name": found.name, "us": number(found.busy_us), "share": number(found.share)},
         "gap": gap_words(found),
+        **({} if found.in_chunks is None else {"in_chunks": found.in_chunks.to_json()}),
         "chain": [
             {
                 "transfer": link.transfer,
