@@ -24,7 +24,7 @@ from weft.dsl.nouns.problem import Objective, Problem, check_connected
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.portfolio.engine import PortfolioEffort
+from weft.synth.engines.portfolio.members import PortfolioEffort
 from weft.synth.explain.critical import gap_words, what_binds
 from weft.synth.time.schedule_time import simulate
 

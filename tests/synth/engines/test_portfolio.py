@@ -18,7 +18,8 @@ from weft.dsl.nouns.schedule import Schedule, dumps
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Observer, Outcome, Point, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.portfolio.engine import LADDER, Portfolio
+from weft.synth.engines.portfolio.engine import Portfolio
+from weft.synth.engines.portfolio.members import LADDER
 from weft.synth.time.schedule_time import simulate
 
 GB = 1 << 30
@@ -204,7 +205,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("cut")
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "weft.synth.engines.portfolio.engine._likely", lambda *_: iter(("cut", "exact"))
+        "weft.synth.engines.portfolio.engine.likely", lambda *_: iter(("cut", "exact"))
     )
     outcome = solved("ring:4", "allgather", size=1 << 20)
     assert found_by(outcome) == {"cut"}
@@ -258,7 +259,7 @@ def test_phases_of_phases_and_halves_of_halves_are_not_raced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a fat tree a race at the least effort ran 93 races within, and 69 on half of it."""
-    likely = "weft.synth.engines.portfolio.engine._likely"
+    likely = "weft.synth.engines.portfolio.engine.likely"
     monkeypatch.setattr(likely, lambda *_: ("packing", "classic"))
     machine, stages = topology("fat-tree:k=4").restricted_to((0, 1, 4, 5)), Stages()
     problem = Problem(machine, make("allreduce", 4), None, Objective.TIME, 1 << 14)
