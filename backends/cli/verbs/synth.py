@@ -26,6 +26,7 @@ from ...report.points import measure as _measure
 from ...report.points import standing as _standing
 from ...report.reached_rates import switches_json
 from ...report.report import problem_json, shown
+from ...report.turns import turn_words
 from ..flags.search import SynthFlags
 from ..inputs.inputs import make_problem, message_note, read_problem
 from ..inputs.machines import machine_line
@@ -71,9 +72,7 @@ def run(args: SynthFlags, console: Console) -> int:
         except UserError as error:
             raise _blamed(problem, error) from error
     if progress.log is not None and args.log is not None:
-        progress.log.write(
-            args.log, progress.seconds, progress.effort, str(outcome.status), force=args.force
-        )
+        progress.log.write(args.log, progress.seconds, progress.effort, outcome, force=args.force)
     # To describe a large schedule takes seconds, too.
     with interruptible(progress, console, finishing=True):
         return _tell(args, problem, outcome, progress, console)
@@ -91,6 +90,8 @@ def _tell(
         "Solved",
         f"{args.engine} in {progress.seconds:.1f}s, effort {progress.effort:.1f}: {outcome.status}",
     )
+    for line in turn_words(outcome.report.get("turns", ())):
+        console.detail(f"  {line}")
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
         points = (_best(points, problem),)
@@ -123,6 +124,7 @@ def _tell(
         **({} if problem.sketch else switches_json(problem.topology, problem.collective)),
         **standing,
         "statements": list(outcome.statements),
+        **outcome.report,
         "program_start_us": program_starts(problem.topology),
     }
     text = "\n".join([_table(points, entries), *said])

@@ -96,7 +96,10 @@ class PortfolioEffort(Effort):
     far: float = setting(
         1.05,
         "where the best of the first round takes more than this times the bound, a member whose "
-        "rate is within near of it gets the rest in one piece",
+        "rate is within rate_near of it gets the rest in one piece",
+    )
+    rate_near: float = setting(
+        1.1, "see far; and such a member is never too slow to be asked again"
     )
     rate_part: float = share(
         0.5, "part of the bound that its rate makes at least where a member's rate counts"

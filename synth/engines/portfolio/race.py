@@ -112,7 +112,7 @@ class Race:
         best, mine = self._value(), self._value_of(name)
         if not mine > self.effort.slow * best or math.isinf(mine):
             return False  # nor one without an answer, nor where none has a value
-        if self._by_rate(name) < min(best, self.effort.near * self._least_us()):
+        if self._by_rate(name) < min(best, self.effort.rate_near * self._least_us()):
             return False
         self.dropped[name] = mine / best
         return True
@@ -130,8 +130,9 @@ class Race:
         if self._over_bound() <= effort.rest_near:
             return None
         if number == 2 and self._over_bound() > effort.far:
+            rate = min(self._value(), effort.rate_near * self._least_us())
             for one in left:
-                if self._by_rate(one.name) <= effort.near * self._least_us():
+                if self._by_rate(one.name) < rate:
                     return one, "its rate is near the bound, and no schedule is"
         if len(left) == 1:
             return best, "the only one left"
