@@ -44,6 +44,9 @@ class PortfolioEffort(Effort):
         "ranks up to which exact schedules compete at one message size; beyond, they cost more "
         "time than they save",
     )
+    few_ranks: int = setting(
+        16, "ranks up to which matching and the search of sketches compete at one message size"
+    )
     greedy_ranks: int = setting(
         512,
         "ranks from which matching competes in all rounds, below only in the first and for copies; "
@@ -106,11 +109,6 @@ class PortfolioEffort(Effort):
     )
     rest_near: float = setting(
         1.01, "the rest is not for one where the best takes less than this times the bound"
-    )
-    on_top: float = share(
-        0.25,
-        "part of the work up to which that of the rounds comes on top for the one that gets the "
-        "rest: it is asked as if it were alone",
     )
     deeper: int = setting(3, "how many times the work grows from one round to the next")
     patience: int = setting(2, "rounds without a gain that end the race")
@@ -175,7 +173,9 @@ PROFILES = (
     ),
     Profile("greedy", custom=True),
     Profile("greedy", lambda e: range(e.greedy_ranks, sys.maxsize), custom=False),
-    Profile(ONE_TRY, lambda e: range(e.greedy_ranks), at_a_size=True, copies=True),
+    Profile(ONE_TRY, lambda e: range(e.few_ranks + 1, e.greedy_ranks), at_a_size=True, copies=True),
+    Profile("greedy", lambda e: range(e.few_ranks + 1), custom=False, timed=True),
+    Profile("sketched", lambda e: range(e.few_ranks + 1), timed=True),
     Profile("exact", lambda e: range(e.exact_ranks + 1, sys.maxsize), custom=True),
 )
 """The engines of a race in their order, the likeliest to win first."""

@@ -64,24 +64,30 @@ class Race:
         """Run the engines in rounds: each a little, then those that were cut short for longer.
 
         What the rounds do, and in which order, does not depend on the budget, which only says where
-        they end. What is left then is for one, in one piece (:meth:`_chosen`). Ctrl-C ends the run;
-        points found until then are kept. Where the budget is too small for the first round, each
-        engine gets half of the rest.
+        they end. What is left then is for one, in one piece (:meth:`_chosen`); if that is so after
+        the first round, the work of that round comes on top, so that it does what it does alone.
+        Ctrl-C ends the run; points found until then are kept. Where the budget is too small for the
+        first round, each engine gets half of the rest.
         """
         effort = self.effort
         steps = max(effort.first_steps, effort.steps_per_pair * self.problem.topology.ranks**2)
         left = self._round(self.engines, steps, 1)
-        values = [math.inf, self._value()]
+        values, number = [math.inf, self._value()], 2
         while left and not self.ended and not self._stale(values):
-            steps, number = effort.deeper * steps, len(values)
-            chosen = self._chosen(left, steps, number)
+            first = len(values) == 2
+            chosen = self._chosen(left, effort.deeper * steps, first=first)
             if chosen is None:
+                steps *= effort.deeper
                 left = self._round(left, steps, number)
+                number += 1
             else:
                 entry, why = chosen
                 left = [one for one in left if one is not entry]
                 assert entry.engine is not None, "it was asked before"
-                self._cut_short(entry.engine, self._rest(), why)
+                rest = (
+                    self.meter.limit if first else self.meter.left
+                )  # at first as if it were alone
+                self._cut_short(entry.engine, rest, why)
                 self.ended = self.over is not None or self.interrupted
             values.append(self._value())
 
@@ -118,18 +124,19 @@ class Race:
         return True
 
     def _chosen(
-        self, left: list[DeferredEngine], steps: int, number: int
+        self, left: list[DeferredEngine], steps: int, *, first: bool
     ) -> tuple[DeferredEngine, str] | None:
         """Return who gets what is left in one piece, and why; None: another round comes.
 
-        ``left``: those cut short, the best first; ``steps``: of the next round, this ``number``.
+        ``left``: those cut short, the best first; ``steps``: of the next round; ``first``: after
+        the first one.
         """
         effort, best = self.effort, left[0]
         if self.problem.objective not in (Objective.TIME, Objective.BANDWIDTH) or not self.found:
             return None
         if self._over_bound() <= effort.rest_near:
             return None
-        if number == 2 and self._over_bound() > effort.far:
+        if first and self._over_bound() > effort.far:
             rate = min(self._value(), effort.rate_near * self._least_us())
             for one in left:
                 if self._by_rate(one.name) < rate:
@@ -139,12 +146,6 @@ class Race:
         if self.meter.done + steps > self.meter.limit and self.meter.left > steps // effort.deeper:
             return best, "the best so far, and another round does not fit"
         return None
-
-    def _rest(self) -> int:
-        """Return the work of the one that gets the rest: all, as if it were alone, unless the
-        rounds took much."""
-        limit = self.meter.limit
-        return limit if self.meter.done <= self.effort.on_top * limit else self.meter.left
 
     def _share(self, steps: int, *, first: bool) -> int:
         if not first:
@@ -175,7 +176,10 @@ class Race:
 
     def _value_of(self, name: str) -> float:
         """The same of the answers of one engine."""
-        return self._least([p for p in self.found if finder(p) == name])
+        return self._least(self._of(name))
+
+    def _of(self, name: str) -> list[Point]:
+        return [p for p in self.found if finder(p) == name]
 
     def _least(self, points: list[Point]) -> float:
         if not points:
@@ -196,11 +200,7 @@ class Race:
         unit = float(known.us_per_byte) * (self.problem.bytes or 1)
         if unit < self.effort.rate_part * self._least_us():
             return math.inf
-        ratios = (
-            float(p.rounds_per_chunk / known.rounds_per_chunk)
-            for p in self.found
-            if finder(p) == name
-        )
+        ratios = (float(p.rounds_per_chunk / known.rounds_per_chunk) for p in self._of(name))
         return unit * min(ratios, default=math.inf)
 
     def _enough(self, steps: int, *, first: bool) -> bool:
@@ -230,8 +230,11 @@ class Race:
                 raise
         cut = part.cut and engine.name not in self.failures and not alone
         spent = self.meter.done - before
-        value = self._value_of(engine.name)
-        self.turns.append(Turn(engine.name, limit, spent, value, why, cut))
+        ending = "cut short" if cut else "finished"
+        if engine.name in self.failures:
+            ending = "took no part"
+        value = self._least(list(self.over.points) if self.over else self._of(engine.name))
+        self.turns.append(Turn(engine.name, limit, spent, value, why, ending))
         return cut
 
     def _ask(self, engine: Engine, budget: Budget, watch: _IncumbentRecorder) -> None:

@@ -16,7 +16,7 @@ class Turn:
     """One time that a member was asked; work in steps.
 
     ``value``: the member's best so far, in the unit of the objective (µs, rounds per chunk);
-    infinite without an answer, NaN of a frontier. ``cut``: more work may bring more.
+    infinite without an answer, NaN of a frontier. ``then``: how it ended.
     """
 
     engine: str
@@ -24,7 +24,7 @@ class Turn:
     spent: int
     value: float
     why: str
-    cut: bool
+    then: str
 
 
 def turns_json(turns: Sequence[Turn], dropped: dict[str, float]) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ def turns_json(turns: Sequence[Turn], dropped: dict[str, float]) -> list[dict[st
     rows = []
     for turn in turns:
         behind = dropped.get(turn.engine) if turn is last[turn.engine] else None
-        ending = "cut short" if turn.cut else "finished"
+        ending = turn.then
         if behind is not None:
             ending = f"{behind:.3g} times the best: not asked again"
         rows.append(
