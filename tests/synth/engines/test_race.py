@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import pytest
+from patterns import ring_allgather
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.registry import ENGINES
@@ -17,6 +19,9 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Observer, Outcome
+from weft.synth.engines.portfolio.parts import with_common_grains
+from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
 from weft.synth.time.slices import SLICE_EFFORT
 
@@ -126,3 +131,15 @@ def test_epochs_compete_under_a_sketch() -> None:
     outcome = synthesize(problem)
     assert simulate(outcome.points[0].schedule, MIB).time_us <= 9.96432 * (1 + 1e-9)
     assert {turn["engine"] for turn in outcome.report["turns"]} >= {"sketched", "flow", "exact"}
+
+
+def test_parts_of_very_many_grains_get_common_ones() -> None:
+    """Halves whose shares lack a common denominator could not be joined, and were not raced."""
+    whole = ring_allgather(4, 2)
+    odd = replace(whole, collective=make("allgather", 4).cut([[104_729, 99_991]] * 4))
+    common = with_common_grains(odd, Budget(1))
+    assert common.collective.factor <= 1 << 20
+    assert common.collective.factor & (common.collective.factor - 1) == 0
+    assert us_per_byte(common) <= us_per_byte(odd) * Fraction(1001, 1000)
+    assert verify(common).ok
+    assert with_common_grains(whole, Budget(1)) is whole
