@@ -20,13 +20,12 @@ from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict
 
 from ...report.model_numbers import program_starts, schedule_remark
-from ...report.points import PointMetrics, file_names, point_json, timer
+from ...report.points import PointMetrics, file_names, point_json, timer, turn_rows
 from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
 from ...report.reached_rates import switches_json
 from ...report.report import problem_json, shown
-from ...report.turns import turn_words
 from ..flags.search import SynthFlags
 from ..inputs.inputs import make_problem, message_note, read_problem
 from ..inputs.machines import machine_line
@@ -90,8 +89,8 @@ def _tell(
         "Solved",
         f"{args.engine} in {progress.seconds:.1f}s, effort {progress.effort:.1f}: {outcome.status}",
     )
-    for line in turn_words(outcome.report.get("turns", ())):
-        console.detail(f"  {line}")
+    for engine, got, spent, best, why, then in turn_rows(outcome.report.get("turns", ())):
+        console.detail(f"  {engine} got {got}, spent {spent} ({why}): best {best}, {then}")
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
         points = (_best(points, problem),)

@@ -10,8 +10,8 @@ from weft.dsl.base.errors import BadFile
 from weft.dsl.base.files import parse_json
 from weft.dsl.nouns.schedule import Schedule
 
+from ..points import TURN_COLUMNS, turn_rows
 from ..report import LOOKS, TIMED, heads_and_rows
-from ..turns import TURN_COLUMNS, turn_rows
 from .chart import ChartAxis, Series, chart, over_size
 from .page import byte_words, figure, microseconds, share
 from .sheet import Facts, charts_section, head, sheet, table_section, tile

@@ -40,9 +40,6 @@ from ..sketched.search import PlacementSearch
 from ..sketched.search_kernel import Placements, nothing_placed
 from .effort import FLOW_EFFORT, FlowEffort
 
-NEVER = 1 << 50
-"""Ticks, or epochs, until what cannot be."""
-
 EASE = 1e-5
 """The part by which an answer of the program must be quicker than the known one: more than the
 tolerances of the solvers."""
@@ -400,7 +397,7 @@ class EpochSize:
         field: SearchInstance, limit: int, most_epochs: int, effort: FlowEffort
     ) -> EpochSize:
         """The epoch whose rounding loses least, of those with few starts; else the one with the
-        fewest. ``most_epochs``: at most so many; 0: as many as the starts allow.
+        fewest. ``most_epochs``: their most; 0: as many as the starts allow.
         """
         onward, best = _onward(field), None
         for tau in _tries(field, limit, most_epochs, effort.epoch_parts):
@@ -460,7 +457,7 @@ class StartWindows:
         first = arrivals[:, hops.src]
         room = limit - hops.arrives - onward[:, hops.dst]
         never = ~jobs.allowed[jobs.kind] | jobs.holds[:, hops.dst] | (room < 0)
-        never |= first >= NEVER
+        never |= first >= 1 << 50
         return StartWindows(arrivals, first, np.where(never, first - 1, room // tau))
 
     @property
@@ -485,7 +482,7 @@ def _onward(field: SearchInstance) -> Ints:
 
 
 def _arrivals(field: SearchInstance, length: Ints) -> Ints:
-    """The least sums of lengths after which each job can be at each rank; NEVER where it cannot."""
+    """The least sums of lengths after which each job can be at each rank; 2^50 where it cannot."""
     ends = field.hops.src, field.hops.dst
     found = [_least_lengths(field, row, *ends, length, j) for j, row in enumerate(field.jobs.holds)]
     return np.array(found, np.int64)
@@ -496,7 +493,7 @@ def _least_lengths(
 ) -> Ints:
     """Least lengths from where it begins, over the hops that a job may take."""
     usable = np.flatnonzero(field.jobs.allowed[field.jobs.kind[job]])
-    found = np.where(begin, 0, NEVER).astype(np.int64)
+    found = np.where(begin, 0, 1 << 50).astype(np.int64)
     for _ in range(len(found)):
         before = found.copy()
         np.minimum.at(found, head[usable], before[tail[usable]] + length[usable])

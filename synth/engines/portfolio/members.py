@@ -1,4 +1,5 @@
-"""Members of a race: which engines take part in which problem, in which order, and its limits.
+"""Members of a race: which engines take part in which problem, in which order; its limits, and the
+turns of members.
 
 An engine of ours joins with one line in :data:`PROFILES`, under sketches with ``sketch=True``;
 those of other packages run last.
@@ -6,9 +7,11 @@ those of other packages run last.
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 from weft.dsl.base.errors import (
     BrokenPlugin,
@@ -26,6 +29,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 
 from ...base.effort import Effort, setting, share
 from ...base.engine import Engine
+from ...base.meter import STEPS
 from ..packing.trees.demands import moves_pairs
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
@@ -45,7 +49,9 @@ class PortfolioEffort(Effort):
         "time than they save",
     )
     few_ranks: int = setting(
-        16, "ranks up to which matching and the search of sketches compete at one message size"
+        16,
+        "ranks up to which matching and the search of sketches compete at one message size, and "
+        "under a sketch copies in epochs",
     )
     greedy_ranks: int = setting(
         512,
@@ -60,10 +66,6 @@ class PortfolioEffort(Effort):
     flow_ranks: int = setting(
         64,
         "ranks up to which paths of the message's own size compete; beyond, packing needs the time",
-    )
-    copy_ranks: int = setting(
-        32,
-        "ranks up to which copies in epochs compete under a sketch; beyond they are too many",
     )
     worth: float = setting(
         0.999, "a schedule joins a frontier if it takes less than this part of the others' time"
@@ -155,6 +157,10 @@ class Profile:
 ONE_TRY = "greedy{seeds=1}"
 """Matching that runs in the first round only."""
 
+SMALL_PROGRAM = "flow{effort.good_starts=2000,effort.most_starts=2000}"
+"""Copies in epochs where the program is small: larger ones prove little, and the search of sketches
+is better at them."""
+
 COPIES = (Kind.ALLGATHER, Kind.BROADCAST, Kind.REDUCE_SCATTER, Kind.REDUCE)
 """Collectives that matching is quick for: copies to all ranks, and their reverse."""
 
@@ -162,7 +168,7 @@ PROFILES = (
     Profile("exact", lambda e: range(e.exact_pairs + 1), sketch=True, at_a_size=True),
     Profile("exact", lambda e: range(e.exact_ranks + 1), sketch=None, at_a_size=False),
     Profile("sketched", sketch=True),
-    Profile("flow", lambda e: range(e.copy_ranks + 1), sketch=True, timed=True),
+    Profile(SMALL_PROGRAM, lambda e: range(e.few_ranks + 1), sketch=True, timed=True),
     Profile("packing", sketch=None),
     Profile("classic", sketch=True),
     Profile("flow", lambda e: range(e.flow_ranks + 1), timed=True, pairs=True),
@@ -245,3 +251,47 @@ def leave_out(error: WeftError, which: str = "") -> None:
     named = isinstance(error, BrokenPlugin | PluginFault)
     text = error.message if named else f"{which}{error.message}"
     warn(f"{text}; left out of the race", error.__cause__)
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One time that a member was asked; work in steps.
+
+    ``value``: the member's best so far, in the unit of the objective (µs, rounds per chunk);
+    infinite without an answer, NaN of a frontier. ``then``: how it ended.
+    """
+
+    engine: str
+    got: int
+    spent: int
+    value: float
+    why: str
+    then: str
+
+
+def turns_json(turns: Sequence[Turn], dropped: dict[str, float]) -> list[dict[str, Any]]:
+    """Return the turns for reports, work in units of effort.
+
+    ``dropped``: members that were not asked again, by how many times the best their answer was.
+    """
+    last = {turn.engine: turn for turn in turns}
+    rows = []
+    for turn in turns:
+        behind = dropped.get(turn.engine) if turn is last[turn.engine] else None
+        ending = turn.then
+        if behind is not None:
+            ending = f"{behind:.3g} times the best: not asked again"
+        rows.append(
+            {
+                "engine": turn.engine,
+                "got": round(turn.got / STEPS, 3),
+                "spent": round(turn.spent / STEPS, 3),
+                "value": turn.value if math.isfinite(turn.value) else None,
+                "why": turn.why,
+                "then": ending,
+            }
+        )
+    return rows

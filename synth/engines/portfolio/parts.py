@@ -38,6 +38,10 @@ class PartsEffort(Effort):
     most_grains: int = setting(
         1 << 12, "grains of a chunk up to which the shares of a part stay as they are"
     )
+    most_transfers: int = setting(
+        4_000,
+        "transfers of a part up to which that is done; slices of more take longer than they gain",
+    )
     finest: int = setting(1 << 20, "grains of a chunk, at most, to which more are rounded")
     lost: float = setting(1e-3, "part by which that may load the busiest resource more")
 
@@ -119,7 +123,8 @@ def with_common_grains(schedule: Schedule, budget: Budget) -> Schedule:
     """The schedule with chunks in a power of two of grains where it has very many: parts whose
     shares lack a common denominator cannot be joined."""
     collective, effort = schedule.collective, PARTS_EFFORT
-    if collective.factor <= effort.most_grains or not collective.sizes:
+    few = collective.factor <= effort.most_grains or not collective.sizes
+    if few or len(schedule) > effort.most_transfers:
         return schedule
     budget.meter().spend(STEPS_PER_TRANSFER * len(schedule))
     chunks = collective.message_chunks // collective.factor

@@ -34,8 +34,16 @@ from ...time.order import LARGE, arranged
 from ...time.schedule_time import simulate, simulation_steps
 from ...time.slices import SLICE_EFFORT, WITH_MESSAGES
 from ..packing.trees.demands import moves_pairs
-from .members import LADDER, NEAR, WITH_CASTS, DeferredEngine, PortfolioEffort, leave_out
-from .turns import Turn, turns_json
+from .members import (
+    LADDER,
+    NEAR,
+    WITH_CASTS,
+    DeferredEngine,
+    PortfolioEffort,
+    Turn,
+    leave_out,
+    turns_json,
+)
 
 
 @dataclass(slots=True)
@@ -92,7 +100,7 @@ class Race:
             values.append(self._value())
 
     def _round(self, left: list[DeferredEngine], steps: int, number: int) -> list[DeferredEngine]:
-        """Ask each for so many steps; return those to ask again, the best so far first."""
+        """Ask each for some steps; return those to ask again, the best so far first."""
         cut_short = []
         for entry in left:
             self.ended = self._enough(steps, first=number == 1)
@@ -141,6 +149,8 @@ class Race:
             for one in left:
                 if self._by_rate(one.name) < rate:
                     return one, "its rate is near the bound, and no schedule is"
+        if self._value_of(best.name) > (1 + effort.gain) * self._value():
+            return None  # what leads is finished
         if len(left) == 1:
             return best, "the only one left"
         if self.meter.done + steps > self.meter.limit and self.meter.left > steps // effort.deeper:

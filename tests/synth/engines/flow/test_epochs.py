@@ -11,7 +11,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.flow.copies import Epochs, EpochSize, placements_of
-from weft.synth.engines.flow.effort import FLOW_EFFORT, FlowEffort
+from weft.synth.engines.flow.engine import FlowEngine
 from weft.synth.engines.sketched.field import SearchInstance
 from weft.synth.judge.verify import verify
 from weft.synth.lp.highs import solve
@@ -27,9 +27,8 @@ def field_of(machine: Topology, kind: str = "allgather", pieces: int = 1) -> Sea
     return SearchInstance.of(Problem(machine, collective), cut, Fraction(SIZE, cut.message_chunks))
 
 
-def size_of(
-    field: SearchInstance, us: float, most: int = 0, effort: FlowEffort = FLOW_EFFORT
-) -> EpochSize:
+def size_of(field: SearchInstance, us: float, most: int = 0, starts: int = 6000) -> EpochSize:
+    effort = replace(FlowEngine().effort, good_starts=starts)
     return EpochSize.chosen(field, int(us * field.machine.unit), most, effort)
 
 
@@ -85,8 +84,8 @@ def test_epochs_of_a_far_horizon_are_long_and_few_starts_make_them_longer() -> N
     """A known schedule a hundred times too slow: starts, not epochs, limit the program."""
     field, limit = field_of(topology("ring:4")), 100 * 9.4
     far = size_of(field, limit)
-    assert far.starts <= FLOW_EFFORT.good_starts
-    few = size_of(field, limit, effort=replace(FLOW_EFFORT, good_starts=40))
+    assert far.starts <= 6000
+    few = size_of(field, limit, starts=40)
     assert few.starts <= 40
     assert few.tau > far.tau
     assert "at least 40 starts" not in few.too_many(39)
