@@ -24,11 +24,10 @@ from weft.dsl.nouns.topology import Topology
 
 from ...base.effort import Effort, setting
 from ...base.engine import Budget, Observer, Outcome
-from ...fabric.occupancy import us_per_byte
 from ...reductions.phases import Phased, phases_of
 from ...reductions.reduction import Subproblem, run
 from ..classic.hierarchy import host_grid
-from ..packing.trees.quantize import halved
+from ..packing.trees.quantize import with_common_grains
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,7 @@ class InPhases:
 
     def _part(self, of: Subproblem) -> Outcome:
         found = self.race(of.problem, of.budget, of.observer, (*self.joined, self.name))
-        points = tuple(
-            replace(p, schedule=with_common_grains(p.schedule, of.budget)) for p in found.points
-        )
+        points = tuple(replace(p, schedule=_joinable(p.schedule, of.budget)) for p in found.points)
         return replace(found, points=points)
 
 
@@ -119,17 +116,13 @@ class InHalves(InPhases):
         return _with(problem, tuple(Phase(kind, everybody) for kind in halves))
 
 
-def with_common_grains(schedule: Schedule, budget: Budget) -> Schedule:
-    """The schedule with chunks in a power of two of grains where it has very many: parts whose
-    shares lack a common denominator cannot be joined."""
-    collective, effort = schedule.collective, PARTS_EFFORT
-    few = collective.factor <= effort.most_grains or not collective.sizes
-    if few or len(schedule) > effort.most_transfers:
+def _joinable(schedule: Schedule, budget: Budget) -> Schedule:
+    """The schedule in grains that parts have in common, if it has few enough transfers."""
+    effort = PARTS_EFFORT
+    if schedule.collective.factor <= effort.most_grains or len(schedule) > effort.most_transfers:
         return schedule
     budget.meter().spend(STEPS_PER_TRANSFER * len(schedule))
-    chunks = collective.message_chunks // collective.factor
-    least = us_per_byte(schedule) * (1 + Fraction(effort.lost))
-    return halved(schedule, chunks * effort.finest, least) or schedule
+    return with_common_grains(schedule, effort.finest, Fraction(effort.lost))
 
 
 _BETWEEN_HOSTS = {

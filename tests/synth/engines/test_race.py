@@ -19,11 +19,10 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Observer, Outcome
-from weft.synth.engines.portfolio.parts import with_common_grains
+from weft.synth.engines.packing.trees.quantize import with_common_grains
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
-from weft.synth.time.slices import SLICE_EFFORT
 
 MIB = 1 << 20
 
@@ -110,7 +109,8 @@ def ring_with_chords(seed: int) -> Topology:
     [(0, "allgather", MIB), (1, "broadcast", 1 << 14), (2, "alltoall", MIB), (3, "allreduce", MIB)],
 )
 def test_no_member_alone_is_better(seed: int, kind: str, size: int) -> None:
-    """Up to what is given up for fewer messages. ``tests/grade/more_effort.py --members``: more."""
+    """Up to what is given up for fewer messages: 1 %, and half a µs. More questions:
+    ``tests/grade/more_effort.py --members``."""
     machine = ring_with_chords(seed)
     problem = Problem(machine, make(kind, 5), None, Objective.TIME, size)
     times = {}
@@ -120,7 +120,7 @@ def test_no_member_alone_is_better(seed: int, kind: str, size: int) -> None:
         except UserError:
             continue
         times[engine] = min(simulate(p.schedule, size).time_us for p in points)
-    assert times["portfolio"] <= SLICE_EFFORT.kept(min(times.values()))
+    assert times["portfolio"] <= 1.01 * min(times.values()) + 0.5
 
 
 def test_epochs_compete_under_a_sketch() -> None:
@@ -137,9 +137,9 @@ def test_parts_of_very_many_grains_get_common_ones() -> None:
     """Halves whose shares lack a common denominator could not be joined, and were not raced."""
     whole = ring_allgather(4, 2)
     odd = replace(whole, collective=make("allgather", 4).cut([[104_729, 99_991]] * 4))
-    common = with_common_grains(odd, Budget(1))
+    common = with_common_grains(odd, 1 << 20, Fraction(1, 1000))
     assert common.collective.factor <= 1 << 20
     assert common.collective.factor & (common.collective.factor - 1) == 0
     assert us_per_byte(common) <= us_per_byte(odd) * Fraction(1001, 1000)
     assert verify(common).ok
-    assert with_common_grains(whole, Budget(1)) is whole
+    assert with_common_grains(whole, 1 << 20, Fraction(1, 1000)) is whole
