@@ -157,6 +157,9 @@ class Profile:
 ONE_TRY = "greedy{seeds=1}"
 """Matching that runs in the first round only."""
 
+SMALL_MODEL = "intervals{patience=0}"
+"""CP-SAT over whole chunks, without the local search, which is beside it under a sketch."""
+
 SMALL_PROGRAM = "flow{effort.good_starts=2000,effort.most_starts=2000}"
 """Copies in epochs where the program is small: larger ones prove little, and the search of sketches
 is better at them."""
@@ -165,6 +168,7 @@ COPIES = (Kind.ALLGATHER, Kind.BROADCAST, Kind.REDUCE_SCATTER, Kind.REDUCE)
 """Collectives that matching is quick for: copies to all ranks, and their reverse."""
 
 PROFILES = (
+    Profile(SMALL_MODEL, lambda e: range(e.exact_ranks + 1), sketch=True, at_a_size=True),
     Profile("exact", lambda e: range(e.exact_pairs + 1), sketch=True, at_a_size=True),
     Profile("exact", lambda e: range(e.exact_ranks + 1), sketch=None, at_a_size=False),
     Profile("sketched", sketch=True),
@@ -177,6 +181,7 @@ PROFILES = (
     Profile(
         "exact", lambda e: range(e.exact_pairs + 1, e.exact_ranks + 1), at_a_size=True, custom=True
     ),
+    Profile(SMALL_MODEL, lambda e: range(e.exact_ranks + 1), at_a_size=True),
     Profile("greedy", custom=True),
     Profile("greedy", lambda e: range(e.greedy_ranks, sys.maxsize), custom=False),
     Profile(ONE_TRY, lambda e: range(e.few_ranks + 1, e.greedy_ranks), at_a_size=True, copies=True),
@@ -185,6 +190,9 @@ PROFILES = (
     Profile("exact", lambda e: range(e.exact_ranks + 1, sys.maxsize), custom=True),
 )
 """The engines of a race in their order, the likeliest to win first."""
+
+FOR_SKETCHES = ("sketched", "intervals")
+"""Engines whose proofs are about the schedules that a sketch leaves."""
 
 WITH_CASTS = ("packing", "classic")
 """Engines that let switches copy and sum."""

@@ -35,6 +35,7 @@ from ...time.schedule_time import simulate, simulation_steps
 from ...time.slices import SLICE_EFFORT, WITH_MESSAGES
 from ..packing.trees.demands import moves_pairs
 from .members import (
+    FOR_SKETCHES,
     LADDER,
     NEAR,
     WITH_CASTS,
@@ -269,7 +270,7 @@ class Race:
         whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
         proved = engine.name == "exact" and self.problem.objective is Objective.FRONTIER and whole
         if self.problem.sketch is not None and whole:  # bounds ignore sketches
-            proved |= engine.name == "sketched" or outcome.status is Status.INFEASIBLE
+            proved |= engine.name in FOR_SKETCHES or outcome.status is Status.INFEASIBLE
         if proved or len(self.engines) == 1:
             points = tuple(_with_finder(p, engine) for p in outcome.points)
             self.over = replace(outcome, points=points)
