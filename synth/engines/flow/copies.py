@@ -221,7 +221,7 @@ class Epochs:
     @staticmethod
     def of(field: SearchInstance, limit: int, tau: int) -> Epochs:
         """The epochs of ``tau`` ticks up to a limit."""
-        window = StartWindows.of(field, limit, _onward(field), tau)
+        window = EpochWindows.of(field, limit, _onward(field), tau)
         return Epochs(field, tau, limit, window.arrivals, tuple(window.keys()))
 
     @property
@@ -401,7 +401,7 @@ class EpochSize:
         """
         onward, best = _onward(field), None
         for tau in _tries(field, limit, most_epochs, effort.epoch_parts):
-            starts = StartWindows.of(field, limit, onward, tau).starts
+            starts = EpochWindows.of(field, limit, onward, tau).starts
             size = EpochSize(tau, -(-limit // tau), starts)
             if starts <= effort.good_starts:
                 return size
@@ -442,7 +442,7 @@ def _tries(field: SearchInstance, limit: int, most: int, parts: int) -> list[int
 
 
 @dataclass(frozen=True, eq=False)
-class StartWindows:
+class EpochWindows:
     """The epochs in which each hop may be part of a quicker schedule, shape (jobs, hops)."""
 
     arrivals: Ints  # the least epoch in which each job can be at each rank
@@ -450,7 +450,7 @@ class StartWindows:
     last: Ints  # before first: never
 
     @staticmethod
-    def of(field: SearchInstance, limit: int, onward: Ints, tau: int) -> StartWindows:
+    def of(field: SearchInstance, limit: int, onward: Ints, tau: int) -> EpochWindows:
         """The windows of epochs of ``tau`` ticks; ``onward``: :func:`_onward`."""
         hops, jobs = field.hops, field.jobs
         arrivals = _arrivals(field, hops.arrives // tau)
@@ -458,7 +458,7 @@ class StartWindows:
         room = limit - hops.arrives - onward[:, hops.dst]
         never = ~jobs.allowed[jobs.kind] | jobs.holds[:, hops.dst] | (room < 0)
         never |= first >= 1 << 50
-        return StartWindows(arrivals, first, np.where(never, first - 1, room // tau))
+        return EpochWindows(arrivals, first, np.where(never, first - 1, room // tau))
 
     @property
     def starts(self) -> int:

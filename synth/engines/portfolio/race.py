@@ -149,7 +149,7 @@ class Race:
             rate = min(self._value(), effort.rate_near * self._least_us())
             for one in left:
                 if self._by_rate(one.name) < rate:
-                    return one, "its rate is near the bound, and no schedule is"
+                    return one, "its rate is near the bound, and every schedule is far"
         if self._value_of(best.name) > (1 + effort.gain) * self._value():
             return None  # what leads is finished
         if len(left) == 1:
