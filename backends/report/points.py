@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -174,3 +175,26 @@ def file_name(point: Point) -> str:
     if point.rate is None:
         return f"{name}-{point.rounds}rounds-{point.factor}chunks.json"
     return f"{name}-{point.factor}chunks-{point.schedule.segments}segments.json"
+
+
+# --- turns of a race ------------------------------------------------------------------------------
+
+
+TURN_COLUMNS = ("engine", "got", "spent", "best", "why", "then")
+"""Keys of a turn (:class:`weft.synth.engines.portfolio.members.Turn`); got and spent in units of
+effort, best in the unit of the objective."""
+
+
+def turn_rows(turns: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Return a row of texts for each turn, in the order of :data:`TURN_COLUMNS`."""
+    return [
+        [
+            str(turn["engine"]),
+            f"{float(turn['got']):.2f}",
+            f"{float(turn['spent']):.2f}",
+            "–" if turn["value"] is None else f"{float(turn['value']):,.3f}",
+            str(turn["why"]),
+            str(turn["then"]),
+        ]
+        for turn in turns
+    ]

@@ -20,7 +20,7 @@ from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict
 
 from ...report.model_numbers import program_starts, schedule_remark
-from ...report.points import PointMetrics, file_names, in_chunks, point_json, timer
+from ...report.points import PointMetrics, file_names, in_chunks, point_json, timer, turn_rows
 from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
@@ -80,9 +80,7 @@ def run(args: SynthFlags, console: Console) -> int:
         except UserError as error:
             raise _blamed(problem, error) from error
     if progress.log is not None and args.log is not None:
-        progress.log.write(
-            args.log, progress.seconds, progress.effort, str(outcome.status), force=args.force
-        )
+        progress.log.write(args.log, progress.seconds, progress.effort, outcome, force=args.force)
     # To describe a large schedule takes seconds, too.
     with interruptible(progress, console, finishing=True):
         return _tell(args, problem, outcome, progress, console)
@@ -100,6 +98,8 @@ def _tell(
         "Solved",
         f"{args.engine} in {progress.seconds:.1f}s, effort {progress.effort:.1f}: {outcome.status}",
     )
+    for engine, got, spent, best, why, then in turn_rows(outcome.report.get("turns", ())):
+        console.detail(f"  {engine} got {got}, spent {spent} ({why}): best {best}, {then}")
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
         points = (_best(points, problem),)
@@ -132,6 +132,7 @@ def _tell(
         **({} if problem.sketch else switches_json(problem.topology, problem.collective)),
         **standing,
         "statements": list(outcome.statements),
+        **outcome.report,
         "program_start_us": program_starts(problem.topology),
     }
     text = "\n".join([_table(points, entries), *said])
