@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import SizeRange, parse_size_range
+from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
 from . import shared
 from .shared import (
@@ -66,7 +67,14 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
     require_optimal: bool = search(
         "--require-optimal",
         action="store_true",
-        help="exit with 3 unless the answer is proved best",
+        help="exit with 3 unless the answer is proved best; messages then cost nothing",
+    )
+    message_cost: Fraction | None = search(
+        "--message-cost",
+        metavar="TIME",
+        parse=parse_microseconds,
+        help="of each message beside its bytes, where slices, orders and schedules are chosen "
+        "(default: 10ns; with --require-optimal 0us)",
     )
     stream: bool = search(
         "--stream",
