@@ -226,6 +226,8 @@ class FormTimer:
     def us(self, form: Variant, size: int, limit: float = math.inf) -> float | None:
         """Return the µs of a form at a size; infinite beyond a limit, None if it does not fit."""
         target, clock = self.named.target, replace(self.clock, message_bytes=size)
+        if self._too_fine(form.pieces, size):
+            return None
         try:
             if not self.backend.thread_blocks:
                 return self._rounds_us(form, size)
@@ -276,12 +278,21 @@ class FormTimer:
             raise UserError("it was refused before")
         return found
 
+    def _too_fine(self, pieces: int, size: int) -> bool:
+        """Return True if chunks in so many pieces are less than a number, as others are not."""
+        number = RACE.number_bytes * self.source.collective.message_chunks
+        return number * pieces > size >= number * self._named_pieces()
+
     def _divides(self, program: Program, size: int) -> bool:
         """Return True if a message has whole numbers in each chunk, or cannot have."""
-        o = self.named
-        copies = o.instances if isinstance(o.instances, int) else 1
-        whole = self.source.collective.message_chunks * copies * (o.segments or 1) * (o.parts or 1)
+        whole = self.source.collective.message_chunks * self._named_pieces()
         return (
             size % (RACE.number_bytes * program.message_chunks) == 0
             or size % (RACE.number_bytes * whole) != 0
         )
+
+    def _named_pieces(self) -> int:
+        """Return into how many pieces the user's options cut a chunk, at least."""
+        o = self.named
+        copies = o.instances if isinstance(o.instances, int) else 1
+        return copies * (o.segments or 1) * (o.parts or 1)

@@ -98,6 +98,13 @@ class FormSpace:
             found = [small, replace(lines, segments=2), long]
         return list(dict.fromkeys(map(self.nearest, (*found, Variant()))))
 
+    def probes(self, size: int) -> list[Variant]:
+        """Return the forms to look at after the descents from the starts: few ways lead to them."""
+        turns = Variant(
+            2, pairing=Pairing.NONE, segments=COUNTS[-1], order=Order.STEPS, lanes=LANES
+        )
+        return [self.nearest(turns)] if size >= RACE.large_bytes else []
+
     def beside(self, form: Variant) -> Iterator[tuple[str, Variant]]:
         """Yield the forms next to one, each with the name of the change: one setting differs, or
         two that make up for each other."""
@@ -114,6 +121,7 @@ class FormSpace:
             cut = min(max(LANES, more), COUNTS[-1])
             yield "lanes", replace(form, instances=fewer, segments=cut, lanes=LANES)
             yield "more lanes", replace(form, lanes=LANES)
+            yield "for lanes", replace(form, segments=max(1, form.segments // 2), lanes=LANES)
         yield "finer", replace(form, instances=fewer, segments=more)
         yield "wider", replace(form, instances=form.instances * 2, segments=form.segments // 2)
         for pairing in self.pairing:
@@ -149,6 +157,8 @@ def race(
     for form, most in zip(near, (RACE.first_forms, RACE.second_forms), strict=False):
         if run.us[form] < RACE.given_up * run.best:
             run.descend(space, form, most)
+    for form in space.probes(size):
+        run.look(form)
     if run.best < math.inf:
         run.descend(space, min(run.us, key=run.us.__getitem__), RACE.forms)
     return run.us

@@ -57,7 +57,7 @@ def problem(
     """Return a problem from nouns or their names; with a size, the least time at it is wanted.
 
     ``message_us``: the cost of each message beside its bytes, where slices, orders and schedules
-    are chosen, in µs (0.01); with 0 the least simulated time wins, in whatever many messages.
+    are chosen, in µs (0.01); with 0 the least simulated time wins, in any number of messages.
 
     >>> problem("dgx1", "allgather", size="1MiB")
     <Problem allgather on dgx1: time at 1MiB>

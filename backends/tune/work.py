@@ -62,7 +62,7 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schedules for one question, or the reason for their absence.
 
     ``given``: ``topology``, ``collective`` (JSON), ``engine``, ``objective``, ``bytes``,
-    ``sketch``, ``one_shot``, ``effort``, ``seconds``, ``seed``.
+    ``sketch``, ``one_shot``, ``most_moves``, ``message_us``, ``effort``, ``seconds``, ``seed``.
     """
     from weft.synth.api import synthesize
 
@@ -110,7 +110,8 @@ def _problem(given: Mapping[str, Any]) -> Problem:
         tree = parse(named["text"], named["name"])
         sketch = elaborate(tree, topology, named["arguments"])
     objective, most = Objective(given["objective"]), given.get("most_moves")
-    return Problem(topology, collective, sketch, objective, size, most)
+    cost = given.get("message_us")
+    return Problem(topology, collective, sketch, objective, size, most, cost)
 
 
 # --- programs -------------------------------------------------------------------------------------

@@ -36,8 +36,8 @@ class Problem(Frozen):
     that a rank should send at most, whatever their slices, so that a program of them fits its
     runtime; schedules of more are answers only where none has as few. ``message_us``: µs for which
     each message holds what it passes beside its bytes, where slices, orders and schedules are
-    chosen; 0: the least time wins, in whatever many messages; None: the default of
-    :class:`weft.synth.time.slices.SliceEffort`.
+    chosen; 0: the least time wins, in any number of messages; None: the default of
+    :class:`weft.synth.time.slices.SliceEffort`, which the least time limits.
 
     Raises:
         BadTopology: a rank needs data of another one that cannot reach it.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
 
+from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Problem
 
@@ -38,9 +39,14 @@ class SliceEffort(Effort):
     )
 
     def of(self, problem: Problem) -> SliceEffort:
-        """Return these limits with the cost of a message that the problem states, if any."""
+        """Return these limits with the cost of a message that the problem states, if any.
+
+        A stated cost decides alone: the time without it is not limited.
+        """
         stated = problem.message_us
-        return self if stated is None else replace(self, message_us=stated)
+        if stated is None:
+            return self
+        return replace(self, message_us=stated, lost_us=float(FLOAT_EXACT))
 
     @property
     def model(self) -> CostModel:

@@ -216,6 +216,31 @@ def two_step(p: Builder, grid: RankGrid) -> None:
     _settle(have)
 
 
+def rail_first(p: Builder, grid: RankGrid) -> None:
+    """Across the rails to the same local rank of the destination's host, then in the host.
+
+    What goes to a host is one message, as it lies side by side in the input.
+    """
+    g, m = _sides(grid)
+    at = list(grid.lines(0))
+    have: list[Blocks] = [{} for _ in range(p.ranks)]
+    for shift in range(m):
+        for b, host in enumerate(at):
+            far = at[(b + shift) % m]
+            for src, there in zip(host, far, strict=True):
+                blocks = {(src, dst): _data(p, src, dst) for dst in far}
+                have[there] |= _send_to_scratch(blocks, there)
+    for shift in range(1, g):
+        for host in at:
+            for i, here in enumerate(host):
+                there = host[(i + shift) % g]
+                wanted = [pair for pair in have[here] if pair[1] == there]
+                have[there] |= _send_to_scratch(
+                    {pair: have[here].pop(pair) for pair in wanted}, there
+                )
+    _settle(have)
+
+
 def three_step(p: Builder, grid: RankGrid) -> None:
     """Gather in the host by destination host, across, hand out in the host."""
     g, m = _sides(grid)
@@ -324,6 +349,11 @@ def two_step_cost(shape: Shape, chunks: int = 1) -> Costs:
         HockneyCost(int(g > 1), Fraction((g - 1) * m, g * m)),
         HockneyCost(1, Fraction((m - 1) * g, g * m)),
     )
+
+
+def rail_first_cost(shape: Shape, chunks: int = 1) -> Costs:
+    """(m-1) · g blocks between hosts, then (g-1) · m in the host."""
+    return two_step_cost(shape, chunks)
 
 
 def three_step_cost(shape: Shape, chunks: int = 1) -> Costs:
@@ -450,6 +480,7 @@ HIERARCHICAL = (
         for kind in (Kind.BROADCAST, Kind.REDUCE)
     ),
     Hierarchical("two_step", _A2A, _HOSTS, two_step, two_step_cost, MSCCLANG),
+    Hierarchical("rail_first", _A2A, _HOSTS, rail_first, rail_first_cost, MSCCLANG),
     Hierarchical("three_step", _A2A, _HOSTS, three_step, three_step_cost, MSCCLANG),
 )
 """All of them, by name, then collective."""
