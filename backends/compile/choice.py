@@ -148,17 +148,20 @@ def chosen_form(
     if space is None:
         return None
     timer = FormTimer(source, backend, clock, o)
+    moves = source.noun.moves if isinstance(source.noun, Schedule) else 0
     ends = (clock.message_bytes, *([sizes.low] if sizes and sizes.low < sizes.high else []))
     tables: dict[int, dict[Variant, float]] = {}
     behind: dict[Variant, float] = {}
     stopped = ""
     try:
         for size in ends:
-            race(space, size, timer.at(size, space.starts(size)), known=tables.setdefault(size, {}))
+            clock_at = timer.at(size, space.starts(size, moves))
+            race(space, size, clock_at, moves=moves, known=tables.setdefault(size, {}))
         least = {n: us for n, table in tables.items() if (us := min(table.values())) < math.inf}
         if len(least) > 1:
             first = [f for n in least for f in sorted(tables[n], key=tables[n].__getitem__)[:2]]
-            race(space, ends[0], partial(timer.worst, least), first=first, known=behind)
+            worst = partial(timer.worst, least)
+            race(space, ends[0], worst, moves=moves, first=first, known=behind)
     except KeyboardInterrupt:
         stopped = "interrupted"
         if min(tables[ends[0]].values(), default=math.inf) == math.inf:

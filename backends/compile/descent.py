@@ -36,6 +36,7 @@ class RaceEffort:
     # messages.
     spared: float = 1.005
     operations: int = 16_000_000  # simulated ones of a race, a second for each four million
+    start_share: float = 0.5  # of these for one start, at most, where messages are small
     compiled: int = 60  # simulated operations that take as long as compiling an instruction
     refused: int = 2_000_000  # the same for the attempts to compile a form that does not fit
     # Largest program that is raced though its instances share channels or blocks, which gains 2 %
@@ -83,8 +84,11 @@ class FormSpace:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(form, **{k: v[0] for k, v in own.items() if v and getattr(form, k) not in v})
 
-    def starts(self, size: int) -> list[Variant]:
-        """Return the forms from which a descent may start at a size, and the plain one."""
+    def starts(self, size: int, moves: int = 0) -> list[Variant]:
+        """Return the forms from which a descent may start at a size, and the plain one.
+
+        ``moves``: of the schedule. Of very many, forms of small messages start in one piece.
+        """
         apart = Variant(4, pairing=Pairing.NONE)
         lines, long = replace(apart, protocol=Protocol.LL128), replace(apart, segments=8)
         if len(self.parts) > 1:
@@ -96,6 +100,13 @@ class FormSpace:
         else:
             small = replace(apart, protocol=Protocol.LL, segments=4)
             found = [small, replace(lines, segments=2), long]
+            each = 2 * moves * RACE.compiled
+            found = [
+                replace(one, instances=1, segments=1)
+                if each * one.pieces > RACE.start_share * RACE.operations
+                else one
+                for one in found
+            ]
         return list(dict.fromkeys(map(self.nearest, (*found, Variant()))))
 
     def probes(self, size: int) -> list[Variant]:
@@ -141,16 +152,17 @@ def race(
     size: int,
     time: Clock,
     *,
+    moves: int = 0,
     first: Iterable[Variant] = (),
     known: dict[Variant, float] | None = None,
 ) -> dict[Variant, float]:
     """Return the µs of the forms that a race has timed, the plain form's among them.
 
-    ``first``: forms that start before the usual ones. ``known``: where the µs are noted, so that
-    they survive an interruption.
+    ``moves``: of the schedule. ``first``: forms that start before the usual ones. ``known``: where
+    the µs are noted, so that they survive an interruption.
     """
     run = _Descent(time, {} if known is None else known)
-    starts = list(dict.fromkeys((*first, *space.starts(size))))
+    starts = list(dict.fromkeys((*first, *space.starts(size, moves))))
     for form in starts:
         run.look(form)
     near = sorted(starts, key=run.us.__getitem__)[:2]
