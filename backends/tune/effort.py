@@ -68,7 +68,7 @@ class TuneEffort:
     finalists: int = 3  # of one size
     short_finalists: int = 2  # of one size, in the second round of a short race
     # Of a schedule in its usual forms, to try others: these gained up to a third in experiments.
-    reach_ratio: float = 1.75
+    reach_ratio: float = 1.5
     leaders: int = 2  # of one size, explored first: what others must beat is known then
     # Of the time per byte to that of the largest size, from which on bytes alone decide: what is
     # good at both ends of such sizes is good between them.
