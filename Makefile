@@ -41,6 +41,7 @@ browser: # a headless Chromium for tests/browser, if this machine lets us have o
 
 bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/start.py
+	$(BIN)/python tests/bench/served.py
 	$(BIN)/python tests/bench/tune_times.py
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/passes.py

@@ -95,6 +95,13 @@ def worth_compiling(module: ModuleType, steps: int, enough: int) -> bool:
     return _PLAIN_STEPS[module.__name__] > enough
 
 
+def forget_steps() -> None:
+    """Count the plain steps of all loops from 0 again, as in a new process; those that are compiled
+    stay so."""
+    for name in [name for name, steps in _PLAIN_STEPS.items() if steps < sys.maxsize]:
+        del _PLAIN_STEPS[name]
+
+
 def watched(module: ModuleType, **replaced: Any) -> Any:
     """The marked functions of a module as plain Python, where some names stand for others."""
     names = dict(vars(module))

@@ -356,6 +356,7 @@ slip-cut: bound -t line:4 -c allreduce --down gpu0-gpu1
 slip-grid: synth -t dgx-a100:nodes=2 --group 0,1,2,8,9 -c allreduce \
     -e 'classic{algorithm=two_level}'
 slip-pass: compile ag4.json -p fus
+slip-serve: serve --socket in/swap.json
 slip-overwrite: compile ag4.json -o ag4.xml
 """)
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import distributions
@@ -60,9 +61,17 @@ def chosen(pattern: str) -> tuple[Command, ...]:
 
 
 def record(
-    checkout: Path, results: Path, commands: tuple[Command, ...], jobs: int, stretch: int = 1
+    checkout: Path,
+    results: Path,
+    commands: tuple[Command, ...],
+    jobs: int,
+    stretch: int = 1,
+    served: bool = False,
 ) -> Manifest:
-    """Run commands with the weft of a checkout; what is compared lies in `results` afterwards."""
+    """Run commands with the weft of a checkout; what is compared lies in `results` afterwards.
+
+    With `served`, one process of `weft serve` answers them all.
+    """
     _assert_that_it_is_used(checkout)
     final, results = results, results.with_name(f"{results.name}.{os.getpid()}")
     results.mkdir(parents=True)
@@ -70,7 +79,8 @@ def record(
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="weft-replay-") as folder:
         run = _Run(checkout, Path(folder).resolve(), results, stretch)
-        records = run.all(commands, jobs)
+        with run.server(jobs) if served else nullcontext():
+            records = run.all(commands, jobs)
         records[REST] = run.rest()
     told = {"cpu_s": round(_cpu() - used, 1), "wall_s": round(time.monotonic() - began, 1)}
     manifest = {"list": digest, "commands": dict(sorted(records.items())), **told}
@@ -100,6 +110,7 @@ class _Run:
     stretch: int
     seconds: dict[str, float] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)  # files that are a command's
+    ask: tuple[str, ...] = ()  # words before the verb that name a server
 
     def __post_init__(self) -> None:
         for name in ("work", "tmp", "home"):
@@ -123,10 +134,25 @@ class _Run:
                     records[running.pop(future)] = future.result()
         return records
 
+    @contextmanager
+    def server(self, jobs: int) -> Iterator[None]:
+        """Have all commands answered by one server."""
+        socket = str(self.folder / "serve" / "socket")
+        words = [sys.executable, "-m", "weft.backends.cli", "serve", "--socket", socket]
+        words += ["--children", str(2 * jobs)]
+        env, cwd = self._environment(), self.folder
+        with subprocess.Popen(words, env=env, cwd=cwd, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert socket in process.stdout.readline().decode()
+            self.ask = ("--server", socket)
+            yield
+            process.terminate()
+
     def one(self, command: Command) -> Record:
         """Run one command; its exit code and the digests of what it printed and wrote."""
         began = time.monotonic()
-        words = [sys.executable, "-m", "weft.backends.cli", *self._words(command)]
+        words = [sys.executable, "-m", "weft.backends.cli", *self.ask]
+        words += self._words(command)
         given = (self.work / command.stdin).read_bytes() if command.stdin else b""
         code: int | str
         try:

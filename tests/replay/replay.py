@@ -3,7 +3,8 @@
 ``python tests/replay/replay.py BASE`` takes the list of commands from the working tree, runs it
 with the weft of BASE in a temporary git worktree and with the weft of the working tree, and
 compares. What was recorded of a commit is kept, so it is not run again; with ``--only``, only the
-commands asked for are run, and their record lies beside the whole one. The exit code is 1 where
+commands asked for are run, and their record lies beside the whole one. ``tree --server`` compares
+commands with what a ``weft serve`` answers. The exit code is 1 where
 something differs, 0 where nothing does or all of it is accepted.
 """
 
@@ -38,7 +39,7 @@ def main() -> int:
         if not kept:
             record_commit(base, before, args)
     after = REPO / "build" / "replay" / "tree"
-    record_tree(after, args)
+    record_tree(after, args, served=args.server)
     old, new = read_manifest(before), read_manifest(after)
     assert old is not None
     assert new is not None
@@ -55,11 +56,13 @@ def main() -> int:
     return 1 if told.changed else 0
 
 
-def record_tree(results: Path, args: argparse.Namespace, stretch: int = 1) -> Manifest:
-    """Record the working tree."""
+def record_tree(
+    results: Path, args: argparse.Namespace, stretch: int = 1, served: bool = False
+) -> Manifest:
+    """Record the working tree; with `served`, its server answers."""
     _say(f"running {len(args.commands)} commands with the working tree")
     _links(REPO)
-    return _told(record(REPO, results, args.commands, args.jobs, stretch))
+    return _told(record(REPO, results, args.commands, args.jobs, stretch, served))
 
 
 def record_of(
@@ -93,6 +96,9 @@ def _arguments() -> argparse.Namespace:
         "base", nargs="?", default="HEAD", help="a commit, or tree: the working tree twice"
     )
     parser.add_argument("--jobs", type=int, default=2, help="commands at a time (default: 2)")
+    parser.add_argument(
+        "--server", action="store_true", help="the working tree's commands go to its weft serve"
+    )
     parser.add_argument("--bytes", action="store_true", help="show what is different")
     parser.add_argument("--only", default="", help="names, or parts of names; with what they need")
     parser.add_argument("--again", action="store_true", help="run a commit that was kept again")

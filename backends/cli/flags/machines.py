@@ -1,6 +1,6 @@
 """Flags of the verbs that look at machines and at weft itself.
 
-profile, bench, list, completion, doctor.
+profile, bench, list, completion, doctor, serve.
 """
 
 from __future__ import annotations
@@ -160,4 +160,34 @@ exit code 4 if something that weft cannot do without is missing"""
         choices=FRAMEWORKS,
         default=None,
         help="with --machine: back ends for programs in this only (nccl: those that call NCCL)",
+    )
+
+
+@dataclass(frozen=True)
+class ServeFlags(Flags):
+    EXAMPLES: ClassVar[str] = """examples:
+  weft serve &                                    then: export WEFT_SERVER=default
+  weft serve --socket ~/weft.sock --idle 10min    then: weft --server ~/weft.sock bound …
+
+SIGTERM or Ctrl-C ends it once its commands have ended; the second ends these too"""
+
+    socket: str | None = flag(
+        "--socket",
+        metavar="PATH",
+        help="where to listen (default: weft/serve.sock in $XDG_RUNTIME_DIR, or in a folder of "
+        "your own in the temporary one)",
+    )
+    idle: float = flag(
+        "--idle",
+        metavar="TIME",
+        default=DEFAULTS.serve_idle_seconds,
+        parse=seconds,
+        help="end after so long without a command (default: 1h)",
+    )
+    children: int = flag(
+        "--children",
+        metavar="N",
+        default=DEFAULTS.served_children,
+        parse=whole(1, LIMITS.served_children),
+        help=f"commands at once; further ones run without it (default: {DEFAULTS.served_children})",
     )

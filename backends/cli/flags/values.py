@@ -36,6 +36,8 @@ class FlagDefaults:
     profile_ranks: int = 8  # that ``weft profile`` starts
     rank_seconds: float = 60.0  # that ranks wait for each other
     stream_bytes: int = 1 << 30  # of a message of a schedule that is written as it is found
+    served_children: int = 16  # of a server at once; further commands run without it
+    serve_idle_seconds: float = 3600.0  # without a command after which a server ends
 
 
 DEFAULTS = FlagDefaults()
@@ -70,6 +72,7 @@ class VerbLimits:
     # For which the cost of an algorithm is shown, hierarchical ones on two hosts.
     example_ranks: int = 8
     example_lanes: int = 2  # the same
+    served_children: int = 4096  # of a server at once; each takes some 20 MB
 
 
 LIMITS = VerbLimits()

@@ -36,7 +36,7 @@ from .parser import Parser, VerbParser
 VARIABLE = "WEFT_CONFIG"
 """Environment variable: the file instead of the nearest one; empty: none."""
 
-NEVER = ("--help", "--version")
+NEVER = ("--help", "--version", "--server")
 
 TYPED_ONLY = ("output", "force", "cache", "cluster", "preload")
 """Options that a file may not set, beside those that name an output: they decide which files are

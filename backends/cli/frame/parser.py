@@ -50,6 +50,7 @@ VERBS = {
     "list": "engines, backends, passes and algorithms",
     "completion": "complete weft's command lines in bash, zsh or fish",
     "doctor": "what is installed, and what to install",
+    "serve": "answer command lines from a process that has loaded weft",
 }
 """Verbs, each with its line in ``weft --help``; its module has the same name (``_`` for ``-``)."""
 
@@ -86,6 +87,7 @@ FLAGS = {
     "list": "machines:ListFlags",
     "completion": "machines:CompletionFlags",
     "doctor": "machines:DoctorFlags",
+    "serve": "machines:ServeFlags",
     "topo": "nested:TOPO",
     "sketch": "nested:SKETCH",
     "workload": "nested:WORKLOAD",
@@ -255,6 +257,11 @@ def build_parser(others: Mapping[str, str] = MappingProxyType({})) -> Parser:
         "in time,\n4 something is missing, 70 a bug in weft or a plug-in, 130 interrupted.",
     )
     parser.add_argument("-V", "--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument(
+        "--server",
+        metavar="ADDRESS",
+        help="have the 'weft serve' at this socket answer, or at 'default'",
+    )
     verbs = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, title="verbs", parser_class=VerbParser
     )

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from io import TextIOWrapper
 
 from weft.dsl.base.import_path import module_folders
+
+from ...serve.client import ask_server
+
+TYPE_CHECKING = False  # `typing` takes as long to load as all that a client of a server needs
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(stdout, TextIOWrapper) and not stdout.encoding.lower().startswith("utf"):
         stdout.reconfigure(encoding="utf-8")  # µ and · are in tables, and JSON is UTF-8 everywhere
     try:
+        if argv is None:
+            ask_server()
         from .entry import run  # takes 50 ms, in which Ctrl-C may come
     except KeyboardInterrupt:
         return 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -16,6 +17,8 @@ from weft.dsl.base.tables import table
 
 from ...ranks.starters import mpiexec
 from ...report.report import shown
+from ...serve.client import Unserved, connect
+from ...serve.wire import VARIABLE, default_address
 from ..flags.machines import DoctorFlags
 from ..frame.defaults import defaults_words
 from ..frame.parser import VERBS as OURS
@@ -138,6 +141,7 @@ def _findings() -> Iterator[Diagnosis]:
         yield _package(module, package, f"'{extra}'", use)
     yield Diagnosis("defaults", True, defaults_words(), False)
     yield from _machine_code()
+    yield _server()
     yield from _runtimes()
     for name in ENGINES.names():
         entry = describe(ENGINES, name)
@@ -156,6 +160,20 @@ def _machine_code() -> Iterator[Diagnosis]:
     detail = f"{total - lacking} of {total} kernels are compiled"
     later = "; the others when first used, or now by 'weft doctor --warm'" if lacking else ""
     yield Diagnosis("machine code", not lacking, detail + later, False)
+
+
+def _server() -> Diagnosis:
+    """Return a finding about the server that ``--server default`` or the environment names."""
+    named = os.environ.get(VARIABLE, "default")
+    address = default_address() if named in ("", "default") else named
+    try:
+        sock, pid = connect(address)
+    except (Unserved, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        detail = f"none at {address} ({reason}); weft serve starts one, which answers sooner"
+        return Diagnosis("server", False, detail, False)
+    sock.close()
+    return Diagnosis("server", True, f"at {address}, process {pid}", False)
 
 
 def _plugins() -> Iterator[Diagnosis]:

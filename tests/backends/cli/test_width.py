@@ -69,7 +69,7 @@ COMMANDS = {
 """A command of each verb with text as its result; those that need long runs are shown by what they
 make: tune and resynth by ``show`` and ``check`` of a library."""
 
-ELSEWHERE = {"sweep", "profile", "bench", "completion"}
+ELSEWHERE = {"sweep", "profile", "bench", "completion", "serve"}
 """Long runs on ranks or of searches, whose tables are the same; and a script."""
 
 
