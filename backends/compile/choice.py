@@ -282,7 +282,7 @@ class FormTimer:
         return found
 
     def _too_fine(self, pieces: int, size: int) -> bool:
-        """Return True if chunks in so many pieces are less than a number, as others are not."""
+        """Return True if a piece of a chunk is less than a number, and need not be."""
         number = RACE.number_bytes * self.source.collective.message_chunks
         return number * pieces > size >= number * self._named_pieces()
 

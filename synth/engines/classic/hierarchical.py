@@ -343,17 +343,13 @@ def _sides(grid: RankGrid) -> tuple[int, int]:
 
 
 def two_step_cost(shape: Shape, chunks: int = 1) -> Costs:
-    """(g-1) · m blocks in the host, then (m-1) · g between hosts, all of a step at once."""
+    """(g-1) · m blocks in the host, then (m-1) · g between hosts, all of a step at once; in any
+    order of the two."""
     g, m = shape
     return (
         HockneyCost(int(g > 1), Fraction((g - 1) * m, g * m)),
         HockneyCost(1, Fraction((m - 1) * g, g * m)),
     )
-
-
-def rail_first_cost(shape: Shape, chunks: int = 1) -> Costs:
-    """(m-1) · g blocks between hosts, then (g-1) · m in the host."""
-    return two_step_cost(shape, chunks)
 
 
 def three_step_cost(shape: Shape, chunks: int = 1) -> Costs:
@@ -480,7 +476,7 @@ HIERARCHICAL = (
         for kind in (Kind.BROADCAST, Kind.REDUCE)
     ),
     Hierarchical("two_step", _A2A, _HOSTS, two_step, two_step_cost, MSCCLANG),
-    Hierarchical("rail_first", _A2A, _HOSTS, rail_first, rail_first_cost, MSCCLANG),
+    Hierarchical("rail_first", _A2A, _HOSTS, rail_first, two_step_cost, MSCCLANG),
     Hierarchical("three_step", _A2A, _HOSTS, three_step, three_step_cost, MSCCLANG),
 )
 """All of them, by name, then collective."""
