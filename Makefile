@@ -85,6 +85,7 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/certificates_sweep.py
 	$(BIN)/python tests/grade/solver_deaths.py
 	$(BIN)/python tests/grade/fuzz_readers.py
+	$(BIN)/python tests/grade/fuzz_guards.py
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile thorough -m hypothesis
 
 mutants: $(STAMP) ## mutate correct programs at random; those that the checker accepts must execute correctly

@@ -5,9 +5,10 @@ type checkers and `pkgutil` follow files but do not run import hooks. As a scrip
 (`python hatch_build.py`) this file only makes the links, so that a checkout that was never
 installed, such as a second git worktree, works with `PYTHONPATH=build/link`.
 
-Loops are compiled for a generic processor, some 80 CPU seconds, and serve the version of Python and
-of numba that they were compiled with; with others, weft compiles again. With `WEFT_MACHINE_CODE=0`
-the wheel has none, and is for every platform.
+Loops are compiled for a generic processor, some 70 CPU seconds, and linked into libraries that
+serve the version of Python that they were made with. Without a C compiler the wheel has what numba
+keeps of its work, which serves one version of numba, too; with others, weft compiles again. With
+`WEFT_MACHINE_CODE=0` the wheel has none, and is for every platform.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ FOLDERS = ("dsl", "synth", "backends", "topologies", "sketches")
 ROOT_FILES = {"backends/_root.py": "__init__.py", "backends/py.typed": "py.typed"}
 
 
-KERNELS = ("numba>=0.61", "numpy>=2.0", "scipy>=1.14")
-"""Packages without which kernels cannot be compiled: numba takes `@` of matrices from SciPy."""
+KERNELS = ("numba>=0.61", "numpy>=2.0", "setuptools>=64")
+"""Packages without which kernels cannot be compiled and linked: numba imports setuptools for it."""
 
 
 def make_links(repo: Path) -> Path:
@@ -51,7 +52,7 @@ def compile_kernels(repo: Path, folder: Path) -> Path:
     """
     links = _links(folder, repo.resolve())
     places = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
-    code = "from weft.backends.kernels import compile_all; compile_all()"
+    code = "from weft.backends.kernels import compile_all as make; print(make() or 'linked')"
     subprocess.run(
         [sys.executable, "-c", code], env={**places, "PYTHONPATH": str(links)}, check=True
     )

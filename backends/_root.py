@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         rail_planner,
         simulate,
         synthesize,
+        time_frontier,
     )
     from weft.backends.notebook.verbs import (
         deploy,
@@ -165,6 +166,7 @@ _HOME = MappingProxyType(
         "simulate_program": "weft.synth.time.program_time:simulate_program",
         "synthesize": "weft.backends.notebook.search:synthesize",
         "target": "weft.dsl.nouns.runtime:target",
+        "time_frontier": "weft.backends.notebook.search:time_frontier",
         "topology": "weft.dsl.catalogue:topology",
         "tune": "weft.backends.notebook.library:tune",
         "verify": "weft.synth.judge.verify:verify",
@@ -241,6 +243,7 @@ __all__ = [
     "simulate_program",
     "synthesize",
     "target",
+    "time_frontier",
     "topology",
     "tune",
     "verify",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .frame.start import main
+from .frame.start import command, main
 
-__all__ = ["main"]
+__all__ = ["command", "main"]

@@ -39,7 +39,7 @@ class TimingLimits:
     ranks: int = 64
     operations: int = 150_000  # in a turn of the loop, of all ranks: more take long to compile, too
     simulated: int = 250_000  # operations of a run
-    plain_operations: int = 1_000  # in a race, which are worth no loading of the compiled kernel
+    plain_operations: int = 1_000  # in a race, done in exact ticks even if these exceed 64 bits
     served: int = 1_000_000  # transfers times segments of a schedule
 
 

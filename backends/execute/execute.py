@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.jit import fast, watched, worth_compiling
+from weft.dsl.base.jit import fast
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
@@ -34,7 +33,6 @@ class ExecutionLimits:
 
     operations: int = 20_000_000  # of one run: larger programs are refused
     message_bytes: int = 1 << 28  # of a rank: the interpreter is too slow for larger ones
-    plain_operations: int = 100_000  # times elements, up to which loops are not compiled
     conflicting_pairs: int = 2_000_000  # beyond which equal traces are executed again
 
 
@@ -84,17 +82,15 @@ def execute(
     rng = np.random.default_rng(seed)
     values = [data(place, carried(number_type(name)), shape.elements, rng) for name in dtypes]
     memories = [BufferMemory(machine, place, v.before) for v in values]
-    each = len(machine.operations) * (1 + sum(memory.elements for memory in memories))
-    compiled = worth_compiling(kernel, interleavings * each, LIMITS.plain_operations)
     operations, traces = 0, Traces(machine, place)
     for number in range(interleavings):
         tell(number + 1)
         policy = POLICIES[number % len(POLICIES)]
-        run = interleave(machine, policy, (seed << 20) + number, compiled=compiled)
+        run = interleave(machine, policy, (seed << 20) + number)
         operations += len(run.order)
         detail = explain(machine, run) if run.stuck else unread(machine, run)
         if detail is None and traces.fresh(run.order):
-            detail = _compare(machine, run, place, memories, values, compiled)
+            detail = _compare(machine, run, place, memories, values)
         if detail is not None:
             return Execution(
                 False, f"{detail} (order {number}, {policy}; {shape})", number + 1, operations
@@ -110,12 +106,11 @@ def _compare(
     place: BufferLayout,
     memories: list[BufferMemory],
     values: list[Data],
-    compiled: bool,
 ) -> str | None:
     """Replay an order on the data of each type; return the fault of the result, or None."""
     for memory, value in zip(memories, values, strict=True):
         memory.reset()
-        memory.replay(run.order, compiled=compiled)
+        memory.replay(run.order)
         found = memory.rows[value.rows]
         if not np.array_equal(found, value.expected):
             return _difference(place, value, found)
@@ -266,21 +261,16 @@ class BufferMemory:
         self._value = np.empty((longest, payload), before.dtype)
         self._columns = _columns(machine, place)
 
-    @property
-    def elements(self) -> int:
-        """The most elements that one operation moves."""
-        return int(self._value.size)
-
     def reset(self) -> None:
         """Back to the state before the call."""
         np.copyto(self.rows, self._before)
 
-    def replay(self, order: npt.ArrayLike, *, compiled: bool = True) -> None:
+    def replay(self, order: npt.ArrayLike) -> None:
         """Do the data movement of operations in an order that the control allowed."""
-        at = np.asarray(order, np.int64)
-        loops = fast(kernel) if compiled else kernel
-        with np.errstate(all="ignore"):  # compiled code is silent about overflows, too
-            loops.replay(at, self.rows, self._slots, self._value, *self._columns)
+        moved = [self.rows, self._slots, self._value]
+        if self.rows.dtype.kind == "u":  # sums of integers wrap alike with and without a sign
+            moved = [words.view(f"i{words.itemsize}") for words in moved]
+        fast(kernel).replay(np.asarray(order, np.int64), *moved, *self._columns)
 
 
 def _columns(machine: Control, place: BufferLayout) -> tuple[Ints, ...]:
@@ -338,22 +328,14 @@ class Interleaving:
     counters: Ints
 
 
-def interleave(machine: Control, policy: str, seed: int, *, compiled: bool = True) -> Interleaving:
-    """Draw one order, the same whether ``compiled`` or not. O(operations log blocks)."""
+def interleave(machine: Control, policy: str, seed: int) -> Interleaving:
+    """Draw one order. O(operations log blocks)."""
     needs, effects = machine.needs, machine.effects
     order = np.empty(len(machine.operations), np.int64)
     at, counters = machine.begin.copy(), machine.counters.copy()
-    columns: list[Any] = [machine.begin, machine.end, needs.start, needs.counter, needs.value]
+    columns = [machine.begin, machine.end, needs.start, needs.counter, needs.value]
     columns += [effects.start, effects.counter, effects.value, counters, at, order]
-    which = POLICIES.index(policy), seed % (1 << 32)
-    if compiled:
-        done = fast(kernel).draw(*columns, *which)
-    else:
-        listed = [column.tolist() for column in columns]
-        # A generator of its own, which draws what numba's does: a Mersenne Twister.
-        own = SimpleNamespace(**{**vars(np), "random": np.random.RandomState(0)})
-        done = watched(kernel, np=own).draw(*listed, *which)
-        counters, at, order = (np.array(column, np.int64) for column in listed[-3:])
+    done = fast(kernel).draw(*columns, POLICIES.index(policy), seed % (1 << 32))
     return Interleaving(order[:done], done < len(order), at, counters)
 
 

@@ -1,8 +1,4 @@
-"""The loops of the interpreter: drawing an order, and replaying one on data.
-
-Plain Python for few operations, compiled for many (:mod:`weft.dsl.base.jit`): numba takes longer to
-load than small programs to run.
-"""
+"""The loops of the interpreter: drawing an order, and replaying one on data."""
 
 from __future__ import annotations
 

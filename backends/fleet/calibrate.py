@@ -17,7 +17,6 @@ from fractions import Fraction
 from itertools import groupby
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
@@ -372,6 +371,8 @@ def _fit(
     tell: Callable[[str], None],
 ) -> dict[str, float]:
     """Return the numbers with least relative errors of the times; outliers count less."""
+    from scipy.optimize import least_squares  # takes 0.4 s to load
+
     keys, first = list(start), np.log(list(start.values()))
     measured = np.log([p.us for p in points])
     tries = itertools.count(1)

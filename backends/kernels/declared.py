@@ -64,10 +64,11 @@ def types_of(module: ModuleType, text: str) -> tuple[Any, ...]:
     Raises:
         KeyError: a name that is neither a type nor a named tuple of the module.
     """
-    return tuple(_type(module, part) for part in _parts(text))
+    return tuple(_type(module, part) for part in parts_of(text))
 
 
-def _parts(text: str) -> list[ast.expr]:
+def parts_of(text: str) -> list[ast.expr]:
+    """Return the types in a list, as expressions."""
     body = ast.parse(f"({text},)", mode="eval").body
     assert isinstance(body, ast.Tuple)
     return body.elts
@@ -80,7 +81,8 @@ def _type(module: ModuleType, part: ast.expr) -> Any:
     match part:
         case ast.Name(name) if name in vars(module):
             made = vars(module)[name]
-            return types.NamedTuple(types_of(module, declared()["tuples"][name][0]), made)
+            fields = types_of(module, declared()["tuples"][name][0])
+            return types.BaseTuple.from_types(fields, made)
         case ast.Name(name):
             return {"bool": types.boolean}.get(name) or getattr(types, name)
         case ast.Subscript(item, ast.Constant(int(dimensions))):

@@ -1,4 +1,4 @@
-"""``weft.problem``, ``weft.synthesize``, ``weft.simulate`` and ``weft.compile``."""
+"""``weft.problem``, ``synthesize``, ``time_frontier``, ``simulate`` and ``compile``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from weft.synth.base.engine import Budget, Engine, Observer, Outcome
 from weft.synth.bounds import Bounds, lower_bound_us
 from weft.synth.bounds import bounds as bounds_on
 from weft.synth.bounds.effort import BOUND_EFFORT, BoundEffort
+from weft.synth.engines.intervals.engine import Intervals
+from weft.synth.engines.intervals.frontier import TimedSize
+from weft.synth.engines.intervals.frontier import time_frontier as timed_cuts
 from weft.synth.joint.rails import RailPlanner
 from weft.synth.joint.rails import rail_planner as planner_of
 from weft.synth.time.program_time import ProgramSimulation, simulate_program
@@ -133,6 +136,26 @@ def synthesize(
     if seed is not None:
         given = replace(given, seed=integer(seed, "seed"))
     return solve(problem, engine, given, observer)
+
+
+def time_frontier(
+    problem: Problem,
+    sizes: Size | Iterable[Size],
+    engine: Intervals | None = None,
+    *,
+    effort: float | None = None,
+) -> tuple[TimedSize, ...]:
+    """Return the least times in µs at message sizes, by the number of pieces of every unit.
+
+    As ``weft synth --sizes``: each has ``best``, ``cuts``, ``least_us`` (proved for these pieces),
+    ``bound_us`` (for any pieces) and ``proved``. ``effort`` is counted work (20).
+
+    Raises:
+        UserError: a wrong argument, or the engine ``intervals`` refuses the problem.
+    """
+    require_type(problem, Problem, "problem", 'weft.problem("dgx1", "allgather")')
+    budget = Budget() if effort is None else Budget(positive(effort, "effort", "a number, 20"))
+    return timed_cuts(problem, sizes_of(sizes), engine, budget)
 
 
 @dataclass(frozen=True)

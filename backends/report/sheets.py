@@ -200,6 +200,7 @@ ENGINES = {
     "flow": "flows",
     "greedy": "greedy matching",
     "sketched": "routes by integer program",
+    "intervals": "proved quickest",
 }
 """Ideas of engines; ``classic`` has an algorithm's name instead."""
 

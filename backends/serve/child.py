@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import logging
@@ -12,12 +11,12 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.liveness import end_this_process
 
 Run = Callable[[None], int]
 """The command line: runs the words of ``sys.argv`` and returns the exit code."""
@@ -103,7 +102,7 @@ def answer(line: CommandLine, caller: Caller, files: list[int], run: Run) -> NoR
     except BaseException as error:  # of the system, as when the folder may not be entered
         with contextlib.suppress(OSError):
             os.write(2, f"error: the server cannot run this: {error}\n".encode())
-    _end(code)
+    end_this_process(code)
 
 
 def _take_place(line: CommandLine, caller: Caller, files: list[int]) -> None:
@@ -152,16 +151,3 @@ def _stream(name: str, number: int, encoding: str, errors: str, lines: bool) -> 
     )
     stream.mode = mode  # type: ignore[misc]
     return stream
-
-
-def _end(code: int) -> NoReturn:
-    """End as the interpreter does, without taking apart what the server has loaded."""
-    with contextlib.suppress(BaseException):
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            code = 120  # as the interpreter's
-    os._exit(code)

@@ -13,9 +13,6 @@ import numpy as np
 from .arrays import Floats, Ints
 from .jit import Array, fast, kernel
 
-MANY_CELLS = 2_500
-"""Tables of more cells are assigned by compiled code."""
-
 
 def best_assignment(worth: Floats) -> tuple[Ints, Ints]:
     """Return (rows, columns) of the pairs, ascending by row: as many as the shorter side has.
@@ -29,13 +26,8 @@ def best_assignment(worth: Floats) -> tuple[Ints, Ints]:
     turned = worth.shape[0] > worth.shape[1]
     cost = -(worth.T if turned else worth)
     rows, columns = cost.shape
-    if cost.size > MANY_CELLS:
-        column_of = np.full(rows, -1)
-        fast(sys.modules[__name__]).assign(np.ascontiguousarray(cost), rows, columns, column_of)
-    else:
-        listed = [-1] * rows
-        assign(cost.tolist(), rows, columns, listed)
-        column_of = np.array(listed, np.int64)
+    column_of = np.full(rows, -1)
+    fast(sys.modules[__name__]).assign(np.ascontiguousarray(cost), rows, columns, column_of)
     if turned:
         order = np.argsort(column_of)
         return column_of[order], order

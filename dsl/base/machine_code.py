@@ -3,13 +3,11 @@
 A file holds one kernel for one list of types. Its name says for what it is valid: a digest of the
 sources, the versions of Python and numba, the processor. So nothing depends on file times, what
 several processes, hosts or versions write does not collide, and code for another processor is not
-found, rather than executed. Code for a generic processor runs on all of its architecture: a wheel
-brings such files, and ``weft doctor --warm`` makes them.
+found, rather than executed. Code for a generic processor runs on all of its architecture. Where
+loops cannot be linked, a wheel brings such files, and ``weft doctor --warm`` makes them.
 
-Read from the folder of the package, from the user's and from a temporary one; written to the
-first of these that can be written. Without any, a process keeps its compiled code. A file is code
-that is executed: it is loaded only where no other user may write, in the folder or above it; other
-places are left out with a warning. Files in a package's own folder are as safe as the package.
+Files lie in the folders of :mod:`.linked`. Without one that can be written, a process keeps its
+compiled code.
 
 Processes that need the same kernel at the same time compile it once: the others wait for the one
 that began. A lock of the system holds them, for a counted number of looks; then they compile too.
@@ -20,12 +18,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import logging
 import os
 import pickle
-import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -34,19 +29,15 @@ from typing import Any
 
 import llvmlite
 import numba
-from numba.core import config, serialize
+from numba.core import serialize
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 
 from .compile_time import COMPILE_TIME
-
-FOLDER = "machine_code"
-"""Folder of the files below the package's."""
+from .linked import LOG, read_ours, readable, writable, write_whole
 
 GENERIC = ("generic", "")
 """Name and features of a processor with the common features of its architecture."""
-
-LOG = logging.getLogger("weft.kernels")
 
 _RESULT: Any = CompileResult
 _PICKLING: Any = serialize
@@ -56,10 +47,6 @@ LOOKS = 1200
 
 _SEAL = hashlib.sha256().digest_size
 
-UNSAFE = (
-    "machine code in %s is neither read nor written: another user may write there; "
-    "the loops are compiled anew"
-)
 COMPILING = (
     "compiling the loops for this machine: up to a minute, once ('weft doctor --warm' compiles all)"
 )
@@ -165,7 +152,7 @@ class MachineCode(_Cache):
             path.parent.mkdir(mode=0o755, exist_ok=True)
             for old in path.parent.glob(path.name.replace(self._sources, "*")):
                 old.unlink(missing_ok=True)  # of other sources
-            _write(path, code)
+            write_whole(path, hashlib.sha256(code).digest() + code)
 
     def _file(self, sig: Any, triple: str, processor: tuple[str, ...]) -> str:
         versions = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
@@ -179,126 +166,12 @@ def announce() -> None:
     LOG.info(COMPILING)
 
 
-@cache
-def writable() -> Path | None:
-    """The folder that new machine code is written to, made if need be; None if there is none."""
-    return next((folder for folder in _folders() if _can_write(folder)), None)
-
-
-@cache
-def readable() -> tuple[Path, ...]:
-    """The folders that may hold machine code."""
-    found = []
-    for folder in _folders():
-        if not _trusted(folder):
-            if folder.parent.exists():
-                LOG.warning(UNSAFE, folder)
-        elif folder.is_dir():
-            found.append(folder)
-    return tuple(found)
-
-
-def _folders() -> Iterator[Path]:
-    """``NUMBA_CACHE_DIR`` if it is set, then the package's, the user's and the temporary one."""
-    package = _package()
-    # Two installations may share the folders outside of them.
-    own = f"weft-{hashlib.sha256(os.fsencode(package)).hexdigest()[:12]}"
-    # A relative place may be unpacked data in the working folder.
-    if os.path.isabs(folder := vars(config)["CACHE_DIR"]):
-        yield Path(folder, own)
-    yield package / FOLDER
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if os.path.isabs(user):
-        yield Path(user, "weft", FOLDER, own)
-    if (shared := tempfile.gettempdir()) != os.path.realpath(os.curdir):  # without any other
-        yield Path(shared, f"{own}-{os.geteuid()}")
-
-
-def _package() -> Path:
-    return Path(__file__).absolute().parents[2]
-
-
-def _trusted(folder: Path) -> bool:
-    """Return False for a folder in which another user could have put code for us to execute.
-
-    It is to be the user's own, and all above it his or root's; a folder that is not there yet will
-    be. In a folder as ``/tmp`` users cannot replace files of others.
-    """
-    if folder == _package() / FOLDER:
-        return not folder.exists() or _is_ours(folder.lstat())
-    real = Path(os.path.realpath(folder))
-    for place in (folder, *folder.parents, real, *real.parents):
-        try:
-            found = place.lstat()
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return False
-        if found.st_uid not in (os.geteuid(), 0 if place not in (folder, real) else -1):
-            return False
-        kept = stat.S_ISLNK(found.st_mode) or (found.st_mode & stat.S_ISVTX and place != real)
-        if not kept and _others_write(found):
-            return False
-    return True
-
-
-def _is_ours(found: os.stat_result) -> bool:
-    """Return True for files that only the user, or the owner of the package, can write."""
-    owners = (os.geteuid(), _package().stat().st_uid)
-    return found.st_uid in owners and not _others_write(found)
-
-
-def _others_write(found: os.stat_result) -> bool:
-    """Return True where other users may write; a group that has only its owner is none."""
-    if not found.st_mode & stat.S_IWGRP or found.st_mode & stat.S_IWOTH:
-        return bool(found.st_mode & stat.S_IWOTH)
-    import grp
-    import pwd
-
-    try:
-        name, group = pwd.getpwuid(found.st_uid).pw_name, grp.getgrgid(found.st_gid)
-    except KeyError:
-        return True
-    return group.gr_name != name or not set(group.gr_mem) <= {name}
-
-
-def _can_write(folder: Path) -> bool:
-    try:
-        if folder != _package() / FOLDER and not _trusted(folder):
-            return False
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o755 if folder == _package() / FOLDER else 0o700, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return _trusted(folder)
-
-
 def _read(path: Path) -> Any:
     """The contents of a file; None if there is none, or it is damaged."""
-    try:
-        with open(path, "rb") as file:
-            if not (_is_ours(os.fstat(file.fileno())) and _is_ours(path.parent.lstat())):
-                return None
-            data = file.read()
-    except OSError:
-        return None
+    data = read_ours(path) or b""
     if hashlib.sha256(data[_SEAL:]).digest() != data[:_SEAL]:
         return None
     return pickle.loads(data[_SEAL:])
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
-    handle, made = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(data).digest() + data)
-        os.chmod(made, 0o644)  # the package's folder serves all users
-        os.replace(made, path)
-    except BaseException:
-        os.unlink(made)
-        raise
 
 
 # Lock between processes, kept while a file is open: one of them does a piece of work, once.

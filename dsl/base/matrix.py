@@ -106,6 +106,10 @@ class SparseMatrix(Frozen, eq=False):
         """The matrix with entries of another type."""
         return SparseMatrix(self.shape, self.row, self.column, self.data.astype(kind))
 
+    def scaled(self, factor: Floats) -> SparseMatrix:
+        """The matrix with each row times its factor."""
+        return SparseMatrix(self.shape, self.row, self.column, self.data * factor[self.row])
+
     def row_weights(self) -> Floats:
         """The sum of the absolute values of each row."""
         return self._sums(np.abs(self.data).astype(float))

@@ -127,6 +127,7 @@ ENGINES = Registry(
         "packing": "weft.synth.engines.packing.engine:Packer",
         "greedy": "weft.synth.engines.greedy.engine:Greedy",
         "flow": "weft.synth.engines.flow.engine:FlowEngine",
+        "intervals": "weft.synth.engines.intervals.engine:Intervals",
         "sketched": "weft.synth.engines.sketched.engine:Sketched",
         "portfolio": "weft.synth.engines.portfolio.engine:Portfolio",
     },

@@ -7,12 +7,11 @@ from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 
 from ..base.arrays import Bools, Floats
 from ..base.errors import UserError, suggest
 from ..base.lazy_dataclass import Frozen
+from ..base.shortest import distances
 from ..base.spans import Span
 from ..catalogue import names, topology
 from ..nouns.hops import find_hops
@@ -233,8 +232,9 @@ def _union(machine: SketchMachine, rules: list[Only] | list[Forbid]) -> Bools:
 
 def _distances(allowed: Bools) -> Floats:
     """Return the least number of hops between ranks, infinite where unreachable."""
-    found: Floats = shortest_path(csr_array(allowed), unweighted=True)
-    return found
+    tails, heads = np.nonzero(allowed)
+    ones = np.ones(len(tails), np.int64)
+    return distances(len(allowed), tails, heads, ones, np.arange(len(allowed)))
 
 
 def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[LintWarning]:

@@ -25,6 +25,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.shortest import distances
 from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import cut_off
@@ -32,7 +33,6 @@ from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
 from ..fabric.fabric import as_integers
-from ..fabric.paths import distances
 from .demand import ClassDemand, is_allreduce, wanted_items
 
 

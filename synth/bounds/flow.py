@@ -40,6 +40,7 @@ from weft.dsl.base.errors import NothingFound, WeftError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.base.shortest import distances
 from weft.dsl.base.tables import rounded
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.topology import Topology
@@ -107,16 +108,15 @@ def cheapest_links(topology: Topology, weight: AnyArray) -> tuple[Any, Ints, Int
 
 def priced(topology: Topology, pairs: Ints, prices: Ints) -> ResourcePrices | None:
     """Bound that prices prove for chunks ``pairs[source, destination]``; None if all are 0."""
-    from scipy.sparse.csgraph import dijkstra
-
     worth = sum(
         (int(p) * b for p, b in zip(prices, topology.capacities(), strict=True) if p), Fraction(0)
     )
     if not worth:
         return None
-    graph, _, _ = cheapest_links(topology, link_prices(topology, prices))
-    reach = dijkstra(graph, indices=np.arange(topology.ranks))[:, : topology.ranks]
-    distance = np.where(pairs > 0, reach, 0.0).astype(np.int64)
+    fabric, ranks = fabric_of(topology), topology.ranks
+    cost = link_prices(topology, prices)
+    reach = distances(len(topology.nodes), fabric.src, fabric.dst, cost, np.arange(ranks))
+    distance = np.where(pairs > 0, reach[:, :ranks], 0.0).astype(np.int64)
     spent = int((pairs.astype(object) * distance).sum())
     return ResourcePrices(prices, spent, worth)
 
@@ -194,14 +194,11 @@ def level_sets(topology: Topology, prices: ResourcePrices, sources: int) -> list
 
     An optimal cut is often one of them.
     """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
-
-    n, free = len(topology.nodes), link_prices(topology, prices.values) == 0
-    at = topology.link_ends()[free]
-    graph = csr_array((np.ones(len(at)), (at[:, 0], at[:, 1])), shape=(n, n))
+    free = link_prices(topology, prices.values) == 0
+    src, dst = topology.link_ends()[free].T
     starts = np.arange(min(topology.ranks, sources))
-    reach = np.isfinite(dijkstra(graph, indices=starts, unweighted=True))
+    none = np.zeros(len(src), np.int64)
+    reach = np.isfinite(distances(len(topology.nodes), src, dst, none, starts))
     return list(np.unique(reach, axis=0))
 
 
@@ -438,14 +435,13 @@ def _machine(topology: Topology, demand: ClassDemand, effort: BoundEffort) -> So
 
 def judge(machine: SourceTrees, price: Ints) -> ResourcePrices:
     """Bound that integer prices per orbit of resources prove."""
-    from scipy.sparse.csgraph import dijkstra
-
     topology = machine.topology
     per_link = machine.link_prices(price)
     # The price of a path, then its number of arcs: no arc is free, and sums stay below 2^53.
     base = len(topology.nodes) + 1
-    graph, _, _ = cheapest_links(topology, per_link * base + 1)
-    reach = np.floor(dijkstra(graph, indices=machine.source) / base)
+    fabric, cost = fabric_of(topology), per_link * base + 1
+    far = distances(len(topology.nodes), fabric.src, fabric.dst, cost, machine.source)
+    reach = np.floor(far / base)
     paid = np.where(machine.need > 0, reach, 0.0).astype(np.int64) * machine.need
     spent = int((paid.sum(axis=1) * machine.size).sum())
     worth = sum((int(p) * w for p, w in zip(price, machine.width, strict=True)), Fraction(0))
@@ -461,13 +457,11 @@ def _rounded(price: Floats) -> list[Ints]:
 
 def _master(pool: Ints, width: Floats, many: bool) -> tuple[Floats, Floats]:
     """Fractions of the trees of every source, shape (trees, sources), and prices of resources."""
-    from scipy.sparse import csr_array  # takes 100 ms to load
-
     trees, sources, resources = pool.shape
     columns = pool.reshape(trees * sources, resources)
     scale = float(columns.max(initial=0)) or 1.0
     program = Congestion(
-        csr_array(columns.T / scale),
+        columns.T / scale,
         np.tile(np.arange(sources), trees),
         np.ones(sources),
         width=width / width.max(),

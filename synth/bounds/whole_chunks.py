@@ -24,12 +24,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.shortest import distances
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import route_latency
@@ -59,8 +58,8 @@ def whole_chunk_bound(
     Raises:
         UserError: they do not lead to every rank that wants a chunk.
     """
-    machine = hop_table_of(topology, chunk_bytes)
-    rows = np.ones((1, machine.hops), bool) if usable is None else np.atleast_2d(usable)
+    m, n = hop_table_of(topology, chunk_bytes), topology.ranks
+    rows = np.ones((1, m.hops), bool) if usable is None else np.atleast_2d(usable)
     kinds, kind = np.unique(rows, axis=0, return_inverse=True)
     held = np.zeros((collective.chunks, collective.ranks), bool)
     wanted = held.copy()
@@ -68,26 +67,15 @@ def whole_chunk_bound(
     wanted[collective.post.chunks, collective.post.ranks] = True
     field = _ChunkBounds(
         topology,
-        machine,
+        m,
         kinds,
         np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
-        np.stack([_distances(machine, np.flatnonzero(row)) for row in kinds]),
+        np.stack([distances(n, m.src[x], m.dst[x], m.arrives[x], np.arange(n)) for x in kinds]),
         held,
         wanted & ~held,
     )
     ticks, certificate = max(field.bounds(chunk_bytes), key=lambda x: x[0])
-    return WholeChunks(Fraction(ticks, machine.unit), certificate)
-
-
-def _distances(machine: HopTable, hops: Ints) -> Floats:
-    n = machine.ranks
-    least: dict[tuple[int, int], int] = {}
-    for h in hops.tolist():
-        pair = int(machine.src[h]), int(machine.dst[h])
-        least[pair] = min(least.get(pair, int(machine.arrives[h])), int(machine.arrives[h]))
-    ends = np.array(list(least), np.int64).reshape(-1, 2)
-    graph = csr_array((np.array(list(least.values()), float), ends.T), shape=(n, n))
-    return np.asarray(dijkstra(graph))
+    return WholeChunks(Fraction(ticks, m.unit), certificate)
 
 
 @dataclass(frozen=True, eq=False)

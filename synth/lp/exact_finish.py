@@ -23,6 +23,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.matrix import SparseMatrix
 
 from .certified import PROGRAM_EFFORT, common_denominator
 
@@ -272,11 +273,11 @@ def _pivots(matrix: Any) -> list[int]:
 class SplitProgram:
     """Weights of columns: the sum per group is ``count``, and rows hold ``uses @ x <= room``.
 
-    ``uses`` is a sparse matrix (rows, columns) of integers; ``group`` (columns,) says which sum a
+    ``uses`` (rows, columns) is of integers; ``group`` (columns,) says which sum a
     column belongs to. Where ``room`` is None, rows hold ``uses @ x <= width * U`` with U unknown.
     """
 
-    uses: Any
+    uses: SparseMatrix
     group: Ints
     count: Ints
     width: Sequence[Fraction]
@@ -331,17 +332,17 @@ def _split_system(
     for g in distinct_values(groups).tolist():
         row = [Fraction(int(k == g)) for k in groups.tolist()] + [Fraction(0)] * more
         equations.append([*row, Fraction(int(program.count[g]))])
-    by_row = program.uses.tocsr()
-    fixed = by_row @ np.where(alone, program.count[program.group], 0)
-    part = by_row[:, unknown]
+    uses = program.uses
+    fixed = uses @ np.where(alone, program.count[program.group], 0)
+    place = np.full(uses.shape[1], -1)
+    place[unknown] = np.arange(len(unknown))
     for r in rows.tolist():
-        begin, end = part.indptr[r], part.indptr[r + 1]
-        if begin == end and not more:
+        entries = np.arange(uses.starts[r], uses.starts[r + 1])
+        entries = entries[place[uses.column[entries]] >= 0]
+        if not len(entries) and not more:
             continue
         row = [Fraction(0)] * len(unknown)
-        for i, value in zip(
-            part.indices[begin:end].tolist(), part.data[begin:end].tolist(), strict=True
-        ):
+        for i, value in zip(place[uses.column[entries]], uses.data[entries].tolist(), strict=True):
             row[i] = Fraction(int(value))
         if program.room is None:
             equations.append([*row, -program.width[r], Fraction(-int(fixed[r]))])
@@ -396,15 +397,10 @@ def holds(program: SplitProgram, weights: list[Fraction]) -> bool:
     return all(a <= b for a, b in zip(load, room, strict=True))
 
 
-def loads(uses: Any, numbers: AnyArray) -> list[int]:
+def loads(uses: SparseMatrix, numbers: AnyArray) -> list[int]:
     """``uses @ numbers`` in unlimited integers."""
-    by_column = uses.tocsc()
     load = np.zeros(uses.shape[0], object)
-    for i in np.flatnonzero(numbers).tolist():
-        begin, end = by_column.indptr[i], by_column.indptr[i + 1]
-        np.add.at(
-            load,
-            by_column.indices[begin:end],
-            by_column.data[begin:end].astype(object) * numbers[i],
-        )
+    used = (numbers != 0)[uses.column]
+    terms = uses.data[used].astype(object) * numbers[uses.column[used]]
+    np.add.at(load, uses.row[used], terms)
     return [int(v) for v in load]

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints32
+from weft.dsl.base.arrays import Bools, Ints32, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Casts
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement
-from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import (
     FixedSend,
@@ -40,7 +41,9 @@ from weft.dsl.nouns.sketch import (
     Rule,
 )
 
-from ..base.engine import Budget, Observer, Point
+from ..base.engine import Budget, Observer, Point, Status
+from ..base.meets import meets
+from ..fabric.hop_table import hop_table_of
 from ..judge.allowed_pairs import off_relays
 from ..judge.prune import prune
 from ..time.order import LARGE, arranged, mirrored
@@ -81,7 +84,32 @@ class Reversed:
             return replace(point, schedule=turned, finer_us=finer)
 
         outcome = yield Subproblem(dual, budget, Translated(observer, back))
-        return replace(outcome, points=tuple(map(back, outcome.points)))
+        points = tuple(map(back, outcome.points))
+        timed = problem.objective is Objective.TIME and outcome.status is Status.OPTIMAL
+        if timed and not _as_quick(outcome.points, points, size):
+            outcome = replace(outcome, status=Status.FEASIBLE)
+        return replace(outcome, points=points)
+
+
+def _as_quick(dual: tuple[Point, ...], turned: tuple[Point, ...], size: int) -> bool:
+    """Return True if what is proved of the time of the dual holds for what was turned round."""
+    return all(
+        keeps_times(other.schedule, size)
+        and meets(simulate(other.schedule, size).time_us, simulate(one.schedule, size).time_us)
+        for one, other in zip(dual, turned, strict=True)
+    )
+
+
+def keeps_times(schedule: Schedule, size: int) -> bool:
+    """Return True if every schedule in these chunks takes as long as it takes turned round.
+
+    A transfer turned round holds a resource later, by its arrival less its hold. Where that is the
+    same for all transfers over the resource, none of them meets another that it did not meet.
+    """
+    m = hop_table_of(schedule.topology, Fraction(size, schedule.collective.message_chunks))
+    later = np.repeat(m.arrives, np.diff(m.first)) - m.hold
+    kinds = np.unique(np.stack([m.resource, later]), axis=1)
+    return len(kinds[0]) == len(distinct_values(m.resource))
 
 
 def _undone(problem: Problem, dual: Problem, schedule: Schedule) -> Schedule:

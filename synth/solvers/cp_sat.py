@@ -16,7 +16,7 @@ pairs of variable and coefficient.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -41,13 +41,13 @@ class CpModel:
     def __init__(self) -> None:
         self._variables: list[str] = []
         self._constraints: list[str] = []
-        self._objective = ""
+        self._objective = self._hint = ""
         self.terms = 0
 
     @property
     def text(self) -> str:
         """The model in the text format of OR-Tools' ``CpModelProto``."""
-        return "".join([*self._variables, *self._constraints, self._objective])
+        return "".join([*self._variables, *self._constraints, self._objective, self._hint])
 
     def boolean(self) -> int:
         """Return a new variable of 0 or 1."""
@@ -112,6 +112,15 @@ class CpModel:
         )
         return len(self._constraints) - 1
 
+    def optional(self, start: int, length: int, present: int) -> int:
+        """Return the number of an interval of fixed length that exists where a literal holds."""
+        self.terms += 3
+        self._add(
+            f"enforcement_literal:{present} interval{{start{{vars:{start} coeffs:1}} "
+            f"end{{vars:{start} coeffs:1 offset:{length}}} size{{offset:{length}}}}}"
+        )
+        return len(self._constraints) - 1
+
     def no_overlap(self, intervals: Sequence[int]) -> None:
         """Require that no two intervals run at one time."""
         self.terms += len(intervals)
@@ -128,6 +137,10 @@ class CpModel:
         """Minimize a sum."""
         numbers, factors = self._sum(terms)
         self._objective = f"objective{{vars:{numbers} coeffs:{factors} scaling_factor:1}}"
+
+    def hint(self, values: Mapping[int, int]) -> None:
+        """Suggest values of variables; a hint of one that cannot vary makes the model invalid."""
+        self._hint = f"solution_hint{{vars:{list(values)} values:{list(values.values())}}}"
 
     def _sum(self, terms: Iterable[Term]) -> tuple[list[int], list[int]]:
         """Return variables in order, each once, and their coefficients."""
@@ -157,12 +170,13 @@ class CpVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CpAnswer:
-    """Answer of CP-SAT: the values of all variables, none without a solution, and the steps of
-    work that it took."""
+    """Answer of CP-SAT: the values of all variables, none without a solution, the steps of work
+    that it took, and a bound on the objective (None: none is proved)."""
 
     verdict: CpVerdict
     values: tuple[int, ...] = ()
     steps: int = 0
+    bound: int | None = None
 
     @property
     def found(self) -> bool:
@@ -177,12 +191,15 @@ def solve(
     seed: int = 0,
     race: Sequence[str] = (),
     listener: Listener = SILENT,
+    heard: Callable[[tuple[int, ...]], None] = lambda _: None,
+    solutions: int = 0,
 ) -> CpAnswer:
     """Solve a model within ``steps``; where it is stopped, the best solution until then.
 
     ``race``: patterns of the subsolvers that take turns; none: CP-SAT's default search. There is
     always one thread: the answer depends on the model, the steps and the seed only, and what
-    aborts OR-Tools under load are races of its threads.
+    aborts OR-Tools under load are races of its threads. ``heard`` receives every solution of an
+    optimization on the way; ``solutions``: after so many it ends, 0: there may be any number.
 
     Raises:
         UserError: ``$WEFT_SOLVER_MEMORY`` is not a size.
@@ -197,10 +214,20 @@ def solve(
         names = ",".join(f'"{name}"' for name in race)
         parameters += f" {INTERLEAVED} filter_subsolvers:[{names}]"
     found: list[tuple[int, ...]] = []
-    question = {"solver": "cp-sat", "model": model.text, "parameters": parameters}
-    answer: Any = solvers().ask(question, listener, lambda values: found.append(tuple(values)))
+    question = {
+        "solver": "cp-sat",
+        "model": model.text,
+        "parameters": parameters,
+        "solutions": solutions,
+    }
+
+    def keep(values: Sequence[int]) -> None:
+        found.append(tuple(values))
+        heard(found[-1])
+
+    answer: Any = solvers().ask(question, listener, keep)
     if answer is None:
         verdict = CpVerdict.FEASIBLE if found else CpVerdict.UNKNOWN
         return CpAnswer(verdict, found[-1] if found else (), steps)
     spent = heavy + round(answer["time"] * STEPS)
-    return CpAnswer(CpVerdict(answer["status"]), tuple(answer["values"]), spent)
+    return CpAnswer(CpVerdict(answer["status"]), tuple(answer["values"]), spent, answer["bound"])

@@ -5,6 +5,7 @@ Only the extension module is imported: the Python layer above it loads pandas, 0
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ortools.sat.python import cp_model_helper
@@ -21,22 +22,30 @@ def solve(question: Any, found: Say) -> Any:
         raise ValueError(f"CP-SAT does not understand {question['parameters']!r}")
     solver: Any = cp_model_helper.SolveWrapper()
     solver.set_parameters(parameters)
-    incumbents = _SolutionSender(len(model.variables), found)  # the solver holds no reference to it
+    # The solver holds no reference to it
+    incumbents = _SolutionSender(len(model.variables), found, question.get("solutions", 0))
     if model.has_objective():
         solver.add_solution_callback(incumbents)
     response = solver.solve(model)
+    bound = response.best_objective_bound
+    bounded = model.has_objective() and math.isfinite(bound)
     return {
         "status": response.status.name,
         "values": list(response.solution),
         "time": response.deterministic_time,
+        "bound": math.ceil(bound - 1e-6) if bounded else None,
     }
 
 
 class _SolutionSender(cp_model_helper.SolutionCallback):
-    def __init__(self, variables: int, found: Say) -> None:
+    def __init__(self, variables: int, found: Say, most: int) -> None:
         super().__init__()
         self._variables = range(variables)
         self._found = found
+        self._left = most
 
     def OnSolutionCallback(self) -> None:
         self._found([self.SolutionIntegerValue(i) for i in self._variables])
+        self._left -= 1
+        if not self._left:
+            self.StopSearch()

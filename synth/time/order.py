@@ -20,8 +20,7 @@ from ..base.effort import Effort, setting
 from ..base.meter import Meter
 from . import folded
 from .folded import taken
-from .schedule_tables import CostModel, prepare
-from .schedule_time import LARGE as LARGE_RUN
+from .schedule_tables import CostModel
 from .schedule_time import simulate, simulation_steps
 
 LARGE = 1 << 30
@@ -38,9 +37,6 @@ class StepOrderEffort(Effort):
     )
     most_started: int = setting(
         400_000, "slices of transfers of a schedule that is written in the order of its starts"
-    )
-    plain_jobs: int = setting(
-        20_000, "slices of transfers in all tries, after which further tries are compiled"
     )
 
 
@@ -90,19 +86,16 @@ def arranged(
     """
     if schedule.planned or len(schedule.casts):
         return schedule
-    tried = 0
     if len(schedule) > ORDER_EFFORT.most_transfers:
         return by_urgency(schedule)
     goal = counted_us(schedule, message_bytes) * (1 + 1e-9)
     best, time = schedule, simulate(schedule, message_bytes).time_us
-    jobs = len(schedule) * schedule.segments
-    for tried, other in enumerate(_orders(schedule, seed, ORDER_EFFORT.random_orders), 1):
+    tried = 0
+    for other in _orders(schedule, seed, ORDER_EFFORT.random_orders):
+        tried += 1
         if time <= goal:
             break
-        if jobs <= LARGE_RUN and tried * jobs > ORDER_EFFORT.plain_jobs:
-            attempt = prepare(other).exact(message_bytes, compiled=True).in_us().time_us
-        else:
-            attempt = simulate(other, message_bytes).time_us
+        attempt = simulate(other, message_bytes).time_us
         if attempt < time:
             best, time = other, attempt
     if meter is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import BadTopology, CheckFailed
-from weft.dsl.base.jit import fast, worth_compiling
+from weft.dsl.base.jit import fast
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.program import ABSENT, NOP, OPS, RECEIVES, SENDS, Op, Program, Protocol, offsets
@@ -193,9 +193,6 @@ def _waits(program: Program, begin: Ints) -> tuple[Ints, Ints]:
     counts[begin[:-1]] = np.diff(program.wait_start)
     return offsets(counts), np.stack([block, begin[start + at + 1] - begin[start]], axis=1)
 
-
-FEW_OPERATIONS = 20_000
-"""Of a run: fewer are done by the plain kernel. Of a turn: fewer are put in order by it."""
 
 FITS = 1 << 61
 """Runs that take fewer ticks, all operations one after the other, fit 64 bits with all sums."""
@@ -397,11 +394,7 @@ def _in_order(start: Ints, after: Ints) -> Ints:
     """Operations, each after those that it needs; those that wait for themselves are left out."""
     missing = np.bincount(after, minlength=len(start) - 1)
     order = np.zeros(len(missing), np.int64)
-    if worth_compiling(program_kernel, len(missing), FEW_OPERATIONS):
-        return order[: fast(program_kernel).in_order(start, after, missing, order)]
-    listed = order.tolist()
-    size = program_kernel.in_order(start.tolist(), after.tolist(), missing.tolist(), listed)
-    return np.array(listed[:size], np.int64)
+    return order[: fast(program_kernel).in_order(start, after, missing, order)]
 
 
 def _legs(operations: Operations) -> tuple[Ints, Ints, Ints]:

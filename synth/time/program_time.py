@@ -36,7 +36,7 @@ from weft.dsl.nouns.topology import Topology
 from . import program_kernel as k
 from .calibrated import named_model
 from .program_machine import FEWEST_TURNS, Activity, Machine, Steady
-from .program_tables import FEW_OPERATIONS, FITS, PreparedProgram, bytes_moved
+from .program_tables import FITS, PreparedProgram, bytes_moved
 from .runtime_model import Cut, RuntimeModel
 from .schedule_time import SimulatedTime, bus_factor
 
@@ -80,9 +80,8 @@ def simulate_program(
     the program's own. Rank r of the program is rank r of the topology.
     Iterations that repeat a state are skipped, exactly (:class:`.Steady`); if after
     ``most_operations`` (or 8 iterations) no state has come back, the rest is extrapolated
-    (``exact`` is false); by default these are 2 million, or 16 million in the compiled kernel. That
-    one takes over after :data:`FEW_OPERATIONS`, if the ticks of the run fit 64 bits. An operation
-    takes some 20 µs before that, and 1 in it; the results are the same, to the last tick.
+    (``exact`` is false); by default these are 16 million, or 2 million where the ticks of the run
+    do not fit 64 bits. An operation takes some 20 µs there, and 1 elsewhere.
 
     For many sizes of one program a :class:`ProgramClock` is faster.
 
@@ -99,7 +98,6 @@ def simulate_program(
         protocol,
         bound_us=plain(bound_us),
         most_operations=most_operations,
-        few=FEW_OPERATIONS,
     )
 
 
@@ -128,10 +126,10 @@ class ProgramClock:
     ) -> float:
         """Return µs until the last block is done; as :func:`simulate_program`, but quick.
 
-        ``limit``: a run that takes longer than this is given up, and is infinite. ``few``: as
-        :meth:`simulate` has it.
+        ``limit``: a run that takes longer than this is given up, and is infinite.
 
-        That is the exact time wherever exact ticks fit 64 bits. Else ticks are the finest power
+        That is the exact time wherever exact ticks fit 64 bits, or it takes at most ``few``
+        operations. Else ticks are the finest power
         of two of a µs that fits: what a chunk holds a link is off by half a tick, and messages
         that are ready at the same instant may be served in another order.
 
@@ -152,7 +150,7 @@ class ProgramClock:
         message_bytes: int,
         protocol: Protocol,
         most_operations: int | None,
-        few: int,
+        few: int = 0,
         rounded: bool = False,
         limit: float = math.inf,
     ) -> tuple[Cut, _MachineRun]:
@@ -182,13 +180,11 @@ class ProgramClock:
         *,
         bound_us: float | None = None,
         most_operations: int | None = None,
-        few: int = 0,
     ) -> ProgramSimulation:
-        """As :func:`simulate_program`, with the same errors; ``few``: operations that are worth no
-        loading of the compiled kernel."""
+        """As :func:`simulate_program`, with the same errors."""
         prepared = self._prepared
         protocol = protocol or prepared.program.protocol
-        cut, found = self._run(message_bytes, protocol, most_operations, few)
+        cut, found = self._run(message_bytes, protocol, most_operations)
         operations = prepared.operations(cut)
         finish = found.us(lambda x: [x.finished]).ravel()
         return ProgramSimulation(
@@ -214,11 +210,10 @@ class _GivenUp(Exception):
 
 
 class _Runs:
-    """Runs of one cut of a message, by the plain kernel and by the compiled one.
+    """Runs of one cut of a message, compiled where ticks fit 64 bits.
 
-    ``few``: operations that are worth no loading of the compiled one. ``rounded``: where exact
-    ticks do not fit 64 bits, take coarser ones, and not the plain kernel. ``limit``: µs after which
-    a run is given up.
+    ``rounded``: where exact ticks do not fit, take coarser ones for more than ``few`` operations,
+    and not the plain kernel. ``limit``: µs after which a run is given up.
     """
 
     def __init__(
@@ -243,7 +238,7 @@ class _Runs:
             CheckFailed: they never end.
         """
         turns, least = self.cut.iterations, LEAST_TURNS * self.size
-        if least <= self.few:
+        if least <= self.few and not self._exact(turns):
             most = min(self.few, max(most_operations or self.few, least))
             if found := self._run(turns, most, compiled=False):
                 return found
@@ -260,7 +255,7 @@ class _Runs:
         return _MachineRun(full.machine, half.simulated + full.simulated, half.machine, share)
 
     def _quickest(self, turns: int, most: float) -> _MachineRun | None:
-        return self._run(turns, most, compiled=self.size * turns > self.few and self._fits(turns))
+        return self._run(turns, most, compiled=self._fits(turns))
 
     def _run(self, turns: int, most: float, *, compiled: bool) -> _MachineRun | None:
         """Run to the end; None if that would take more operations than ``most``."""
@@ -278,12 +273,15 @@ class _Runs:
         self.fitting = fits and turns == self.cut.iterations
         return fits
 
+    def _exact(self, turns: int) -> bool:
+        return self.prepared.layout(self.cut).longest(self.ticks, turns) < FITS
+
     def _fitted(self, turns: int) -> bool:
-        longest = self.prepared.layout(self.cut).longest(self.ticks, turns)
-        if longest < FITS:
+        if self._exact(turns):
             return True
         if not self.rounded:
             return False
+        longest = self.prepared.layout(self.cut).longest(self.ticks, turns)
         unit = math.ldexp(1, math.frexp(FITS / (longest / self.ticks.unit))[1] - 2)
         self.ticks = self.prepared.ticks(self.cut, self.protocol, int(max(1, unit)))
         return self.prepared.layout(self.cut).longest(self.ticks, turns) < FITS

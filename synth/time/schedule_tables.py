@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints, Ints32, random_words
-from weft.dsl.base.jit import fast, worth_compiling
+from weft.dsl.base.jit import fast
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
@@ -57,8 +57,8 @@ _UNIT_BITS = 256  # a finer common unit than 2^-256 µs is not worth its price
 _COARSE_UNIT = 1 << 64
 
 MOST_PLAIN = 50_000
-"""Slices of transfers of smaller runs of a process in plain Python: it takes as long to load numba
-and the kernel. Of all further ones the kernel is compiled; ticks stay exact, results the same."""
+"""Slices of transfers of runs that stay in exact ticks, in plain Python, where these do not fit 64
+bits."""
 
 
 def _none() -> Floats:
@@ -359,19 +359,13 @@ class Prepared:
         s, costs = self.schedule, self._costs(message_bytes, self.schedule.segments)
         return self.queue.rounded(costs, s.segments, self._priority(), s.stride).in_us()
 
-    def exact(self, message_bytes: int, *, compiled: bool | None = None) -> TickedRun:
-        """The whole run in exact ticks; some 10 µs for each slice of a transfer.
-
-        ``compiled``: about a µs each, once numba is loaded, unless ticks do not fit 64 bits. The
-        result is the same. None: where it pays (:data:`MOST_PLAIN`).
-        """
+    def exact(self, message_bytes: int) -> TickedRun:
+        """The whole run in exact ticks: about a µs for each slice of a transfer, and 10 where they
+        do not fit 64 bits."""
         s, queue = self.schedule, self.queue
-        if compiled is None:
-            compiled = worth_compiling(k, s.moves * s.segments, MOST_PLAIN)
         costs = self._costs(message_bytes, s.segments)
         unit = costs.unit if costs.unit.bit_length() <= _UNIT_BITS else _COARSE_UNIT
-        quick = compiled and queue.fits(costs, unit, s.segments)
-        for kind in (np.int64, object) if quick else (object,):
+        for kind in (np.int64, object) if queue.fits(costs, unit, s.segments) else (object,):
             run = queue.run(costs, unit, kind, s.segments, self._priority(), s.stride)
             if run is not None:
                 return run if kind is object else replace(run, words=run.words.tolist())
@@ -382,8 +376,8 @@ class Prepared:
         ticks, as :meth:`exact`."""
         s, order = self.schedule, self._priority()
         costs = self._costs(message_bytes, s.segments).longer(levels, level_us)
-        jobs, small = s.moves * s.segments, costs.unit.bit_length() <= _UNIT_BITS
-        if small and not worth_compiling(k, jobs, MOST_PLAIN):
+        small = costs.unit.bit_length() <= _UNIT_BITS and s.moves * s.segments <= MOST_PLAIN
+        if small and not self.queue.fits(costs, costs.unit, s.segments):
             run = self.queue.run(costs, costs.unit, object, s.segments, order, s.stride)
             assert run is not None, "ticks of any size always fit"
             return run.time_us

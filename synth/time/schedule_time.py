@@ -31,9 +31,8 @@ destination (it is buffered, as in the runtimes' FIFOs). Several chunks on one h
 separate transfers: they queue for the link, their α overlap.
 
 Arithmetic is exact: durations are rationals, brought to one unit, so equal times are equal and the
-result does not depend on rounding. Large runs are compiled
-(:mod:`.schedule_tables`) and count 64-bit ticks of that unit, or of a coarser one where the whole
-run does not fit.
+result does not depend on rounding. Large runs count 64-bit ticks of that unit, or of a coarser one
+where the whole run does not fit.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from .folded import FoldedSchedule, folded
 from .schedule_tables import CostModel, Served, prepare, prepare_folded
 
 LARGE = 5_000
-"""Of more transfers times slices the kernel is compiled, and ticks have 64 bits."""
+"""Of more transfers times slices ticks have 64 bits, even if a coarser unit must be taken."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -171,8 +170,8 @@ def simulate(
 def simulation_steps(schedule: Schedule, runs: int = 1) -> int:
     """Return the work of simulating a schedule, in steps (:mod:`weft.synth.base.meter`).
 
-    A slice of a transfer takes about two µs in compiled code, and about ten in plain Python, which
-    runs the small ones; tables are made once.
+    A slice of a transfer takes about two µs; in small runs, whose tables weigh more, it counts as
+    ten.
     """
     part = folded(schedule)
     jobs = (schedule if part is None else part.part).moves * schedule.segments

@@ -9,6 +9,7 @@ import pytest
 from until import HANGS
 
 from sources import sources
+from weft.backends.kernels import lacking
 
 SOLVERS = {"cupy", "flint", "jax", "mpi4py", "numba", "ortools", "pulp", "torch", "z3"}
 HEAVY = SOLVERS | {"jinja2", "lark", "networkx", "numpy", "rich", "scipy"}
@@ -61,6 +62,26 @@ def test_a_small_command_loads_what_it_uses(words: str) -> None:
     call = f"import sys; sys.argv = ['weft', *{words.split()!r}]; "
     modules = loaded(call + "from weft.backends.cli import main; sys.exit(main())")
     assert modules & (UNUSED[words] | {"numpy.ma", "numba", "networkx", "scipy.sparse"}) == set()
+
+
+SEARCHES = (
+    "torus:8x8 -c allgather -e greedy --objective time --size 1MiB",
+    "dgx-a100:nodes=2 -c allgather --objective bandwidth",
+    "dgx1 -c alltoall --objective bandwidth",
+)
+MACHINE_CODE = {"numba", "llvmlite"}
+UNUSED_IN_SEARCHES = {"jinja2", "lark", "networkx", "pandas", "scipy"}
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_a_search_loads_no_compiler_and_no_scipy(words: str) -> None:
+    """But numba, which loads SciPy, for loops that are in no library."""
+    argv = ["weft", "synth", "-t", *words.split(), "-q"]
+    call = f"import sys; sys.argv = {argv!r}; "
+    modules = loaded(call + "from weft.backends.cli import main; sys.exit(main())")
+    assert not modules & (UNUSED_IN_SEARCHES - ({"scipy"} if "numba" in modules else set()))
+    if not lacking():
+        assert not modules & MACHINE_CODE
 
 
 def test_modules_take_the_dataclass_that_is_quick_to_define() -> None:

@@ -36,6 +36,7 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
   weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
   weft synth -t dgx1 -c allgather --objective latency -o fast.json
   weft synth -t dgx-a100:nodes=16 -c allreduce --objective time --size 256MiB -o ar.json
+  weft synth -t dgx1 -c allgather --sizes 1KiB:1GiB     the least time by size and pieces, proved
   weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
   weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
 
@@ -84,6 +85,13 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
     )
     memory: SizeRange | None = search(
         "--memory", metavar="SIZE", parse=sizes, help="what --stream may use (default: 8GiB)"
+    )
+    sizes: SizeRange | None = search(
+        "--sizes",
+        metavar="SIZES",
+        parse=sizes,
+        help="with --objective frontier: the least time at each size, 1KiB:1GiB, by the number of "
+        "pieces, with proofs (engine intervals)",
     )
     output: str | None = shared.output(
         "a folder (frontier), a file, or - (default: write nothing)", group="files"

@@ -6,8 +6,9 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from weft import __version__
 from weft.dsl.base.errors import UserError, an
@@ -24,6 +25,9 @@ from ..frame.defaults import defaults_words
 from ..frame.parser import VERBS as OURS
 from ..output.console import Console, Exit
 from .list import describe
+
+if TYPE_CHECKING:
+    from ...jobs.executor import Step
 
 _SAME = "defusedxml jinja2 lark networkx numba numpy orjson ortools pulp rich scipy"
 NEEDED = dict(sorted({"flint": "python-flint", **{x: x for x in _SAME.split()}}.items()))
@@ -88,15 +92,11 @@ def _advise(args: DoctorFlags, console: Console) -> int:
 
 
 def _warm(console: Console) -> int:
-    """Compile all kernels that lack machine code, on all cores."""
-    # Loaded here: both load numba, without which the report must do.
-    from weft.dsl.base.jit import load_numba
+    """Make the machine code of all kernels that lack it, on all cores."""
+    # Loaded here: these load all kernels, without which the report must do.
+    from weft.dsl.base.linked import writable
 
-    load_numba()
-    from weft.dsl.base.machine_code import writable
-
-    from ...jobs.local import local
-    from ...kernels import kernels
+    from ...kernels import LINKED, CannotLink, kernels, lacking, runtime
 
     folder = writable()
     if folder is None:
@@ -105,18 +105,31 @@ def _warm(console: Console) -> int:
             hint="set NUMBA_CACHE_DIR to a folder that can",
         )
     names = kernels()
-    total = len(names)
-    with local() as pool:
-        pool.map(
-            "weft.backends.kernels:compile_one",
-            range(total),
-            progress=lambda step: console.say(
-                "Kernel", f"{step.ended} of {total}  {names[step.place]}"
-            ),
-        )
-    text = f"{total} kernels are compiled"
-    console.result(text, {"status": "ok", "kernels": total, "folder": str(folder)})
+    try:
+        if places := lacking():
+            parts = [LINKED[place].__name__.partition(".")[2] for place in places]
+            with runtime() as objects:
+                asked = [[place, str(objects), str(folder)] for place in places]
+                _each("link_one", asked, parts, console)
+        text, linked = f"{len(names)} kernels are compiled, in {len(LINKED)} libraries", True
+    except CannotLink as error:
+        console.warn(f"loops cannot be linked here, so that numba loads them: {error}")
+        _each("compile_one", range(len(names)), names, console)
+        text, linked = f"{len(names)} kernels are compiled", False
+    data = {"status": "ok", "kernels": len(names), "linked": linked, "folder": str(folder)}
+    console.result(text, data)
     return Exit.DONE
+
+
+def _each(function: str, asked: Sequence[Any], names: Sequence[str], console: Console) -> None:
+    """Run a function of :mod:`weft.backends.kernels` for every question, on all cores."""
+    from ...jobs.local import local
+
+    def tell(step: Step) -> None:
+        console.say("Kernel", f"{step.ended} of {len(asked)}  {names[step.place]}")
+
+    with local() as pool:
+        pool.map(f"weft.backends.kernels:{function}", asked, progress=tell)
 
 
 def _report(console: Console) -> int:
@@ -156,8 +169,9 @@ def _machine_code() -> Iterator[Diagnosis]:
         from ...kernels import missing
     except ImportError:
         return
-    lacking, total = missing()
-    detail = f"{total - lacking} of {total} kernels are compiled"
+    lacking, compiled, linked = missing()
+    total = lacking + compiled + linked
+    detail = f"{total - lacking} of {total} kernels are compiled, {linked} of them in libraries"
     later = "; the others when first used, or now by 'weft doctor --warm'" if lacking else ""
     yield Diagnosis("machine code", not lacking, detail + later, False)
 

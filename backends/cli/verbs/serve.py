@@ -13,7 +13,6 @@ from functools import partial
 from io import StringIO
 
 from weft.dsl.base.errors import WeftError
-from weft.dsl.base.jit import forget_steps
 
 from ...serve.child import answer
 from ...serve.place import held, listening
@@ -70,7 +69,6 @@ def warm_up() -> None:
         pool.solvers().close()
     if (threads := len(os.listdir("/proc/self/task"))) > 1:
         raise WeftError(f"the server has {threads} threads and cannot fork", hint="report it")
-    forget_steps()
     gc.collect()
     gc.freeze()
 

@@ -51,6 +51,11 @@ def run(args: SynthFlags, console: Console) -> int:
         return synth_stream(args, console)
     if args.memory is not None:
         raise UserError("--memory is for --stream", hint="greedy{memory=8}")
+    if args.sizes is not None and (args.objective != "frontier" or args.size or args.log):
+        raise UserError(
+            "--sizes is for --objective frontier, without --size and --log",
+            hint="--objective time --size 1MiB",
+        )
     if args.log is not None:
         check_log(args)
     if args.objective == "frontier":
@@ -58,6 +63,10 @@ def run(args: SynthFlags, console: Console) -> int:
     else:
         check_file_output(args, console)
     problem, proposed = _read(args, console)
+    if args.sizes is not None:
+        from ..work.time_frontier import show_time_frontier
+
+        return show_time_frontier(args, problem, console)
     args = replace(args, engine=args.engine or proposed or "portfolio")
     # Loaded after the arguments are checked: they take a second.
     budget = Budget(args.effort, args.threads, args.seed, args.time)

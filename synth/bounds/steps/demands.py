@@ -13,11 +13,10 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry import symmetry
-
-from ...fabric.paths import distances
 
 FAR = 1 << 30
 """Distance of unreachable nodes."""

@@ -282,18 +282,52 @@ def _join_host_rings(
 
 def _cluster_order(pairs: PairPaths) -> list[int]:
     """The leaves of a clustering, in the order in which clusters hold their least rank."""
-    from scipy.cluster.hierarchy import linkage
-
     n = len(pairs.bandwidth)
     if n < 3:
         return list(range(n))
-    far = _distance(pairs)
-    upper = far[np.triu_indices(n, 1)]
     members: list[list[int]] = [[i] for i in range(n)]
-    for a, b, *_ in linkage(upper, method="average").astype(int).tolist():
+    for a, b in average_linkage(_distance(pairs)):
         first, second = sorted((members[a], members[b]), key=min)
-        members.append(first + second)
-    return members[-1]
+        joined = first + second
+        for one in joined:
+            members[one] = joined
+    return members[0]
+
+
+def average_linkage(far: Floats) -> list[tuple[int, int]]:
+    """Merges of clusters by the mean distance of their members, the nearest first: one member of
+    each cluster. Of symmetric distances, all of them finite; O(n²).
+
+    Chains of nearest neighbours, with the merges and ties of SciPy's ``linkage`` (Müllner,
+    arXiv:1109.2378, 2011); its module takes 0.35 CPU seconds to load.
+
+    >>> average_linkage(np.array([[0, 5, 4], [5, 0, 1], [4, 1, 0.0]]))
+    [(1, 2), (0, 2)]
+    """
+    n = len(far)
+    far = np.array(far, float)
+    np.fill_diagonal(far, np.inf)
+    size, heights = np.ones(n), list[float]()
+    merges, chain = list[tuple[int, int]](), list[int]()
+    while len(merges) < n - 1:
+        if not chain:
+            chain = [int(np.flatnonzero(size)[0])]
+        while True:
+            x = chain[-1]
+            y = int(far[x].argmin())
+            if len(chain) > 1 and far[x, chain[-2]] <= far[x, y]:
+                break  # the one before comes first among equals: no chain goes in circles
+            chain.append(y)
+        x, y = sorted((chain.pop(), chain.pop()))
+        heights.append(far[x, y])
+        merges.append((x, y))
+        mean = (size[x] * far[x] + size[y] * far[y]) / (size[x] + size[y])
+        size[x], size[y] = 0, size[x] + size[y]
+        mean[y] = np.inf
+        far[x] = far[:, x] = np.inf  # its members are in y from now on
+        kept = size > 0
+        far[y, kept] = far[kept, y] = mean[kept]
+    return [merges[i] for i in np.argsort(heights, kind="stable")]
 
 
 def _distance(pairs: PairPaths) -> Floats:

@@ -152,10 +152,14 @@ class Profile:
 ONE_TRY = "greedy{seeds=1}"
 """Matching that runs in the first round only."""
 
+SMALL_MODEL = "intervals{patience=0}"
+"""CP-SAT over whole chunks, without the local search, which is beside it under a sketch."""
+
 COPIES = (Kind.ALLGATHER, Kind.BROADCAST, Kind.REDUCE_SCATTER, Kind.REDUCE)
 """Collectives that matching is quick for: copies to all ranks, and their reverse."""
 
 PROFILES = (
+    Profile(SMALL_MODEL, lambda e: range(e.exact_ranks + 1), sketch=True, at_a_size=True),
     Profile("exact", lambda e: range(e.exact_pairs + 1), sketch=True, at_a_size=True),
     Profile("exact", lambda e: range(e.exact_ranks + 1), sketch=None, at_a_size=False),
     Profile("sketched", sketch=True),
@@ -167,12 +171,16 @@ PROFILES = (
     Profile(
         "exact", lambda e: range(e.exact_pairs + 1, e.exact_ranks + 1), at_a_size=True, custom=True
     ),
+    Profile(SMALL_MODEL, lambda e: range(e.exact_ranks + 1), at_a_size=True),
     Profile("greedy", custom=True),
     Profile("greedy", lambda e: range(e.greedy_ranks, sys.maxsize), custom=False),
     Profile(ONE_TRY, lambda e: range(e.greedy_ranks), at_a_size=True, copies=True),
     Profile("exact", lambda e: range(e.exact_ranks + 1, sys.maxsize), custom=True),
 )
 """The engines of a race in their order, the likeliest to win first."""
+
+FOR_SKETCHES = ("sketched", "intervals")
+"""Engines whose proofs are about the schedules that a sketch leaves."""
 
 WITH_CASTS = ("packing", "classic")
 """Engines that let switches copy and sum."""
@@ -457,7 +465,7 @@ class _Race:
         whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
         proved = engine.name == "exact" and self.problem.objective is Objective.FRONTIER and whole
         if self.problem.sketch is not None and whole:  # bounds ignore sketches
-            proved |= engine.name == "sketched" or outcome.status is Status.INFEASIBLE
+            proved |= engine.name in FOR_SKETCHES or outcome.status is Status.INFEASIBLE
         if proved or len(self.engines) == 1:
             points = tuple(_with_finder(p, engine) for p in outcome.points)
             self.over = replace(outcome, points=points)

@@ -19,11 +19,10 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import (
@@ -88,9 +87,9 @@ def hops_down(machine: HopTable, allowed: Bools, root: Ints) -> Ints:
     """Hops from the root of each sum to the farthest rank, over the hops that it may take."""
     found = np.zeros(len(root), np.int64)
     for j, (open_hops, start) in enumerate(zip(allowed, root.tolist(), strict=True)):
-        ends = machine.src[open_hops], machine.dst[open_hops]
-        graph = csr_array((np.ones(len(ends[0])), ends), shape=(machine.ranks, machine.ranks))
-        far = dijkstra(graph, indices=start, unweighted=True).max()
+        src, dst = machine.src[open_hops], machine.dst[open_hops]
+        ones = np.ones(len(src), np.int64)
+        far = distances(machine.ranks, src, dst, ones, np.array([start])).max()
         found[j] = int(far) if np.isfinite(far) else UNLIMITED
     return found
 

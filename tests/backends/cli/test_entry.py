@@ -23,7 +23,7 @@ HEAVY = ("numpy", "ortools", "z3", "scipy", "rich", "lark", "networkx")
 
 
 def subprocess_weft(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from weft.backends.cli import main; sys.exit(main())"
+    code = "import sys; from weft.backends.cli import command; sys.exit(command())"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], text=True, timeout=HANGS, **kwargs
     )
@@ -204,6 +204,32 @@ def test_a_closed_pipe_is_quiet() -> None:
     done = subprocess_weft("show", "dgx1", stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+LEAVES = """
+import atexit, sys, tempfile, threading
+from weft.backends.cli import command
+folder = tempfile.TemporaryDirectory()
+atexit.register(lambda: print("hook ran"))
+if sys.argv.pop() == "thread":
+    threading.Timer(0.2, lambda: print("thread ran")).start()
+print(folder.name)
+sys.exit(command())
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [(("list", "engines"), 0), (("show", "nowhere"), 2)])
+@pytest.mark.parametrize("thread", ["", "thread"])
+def test_a_command_ends_after_its_hooks_and_threads(
+    words: tuple[str, ...], code: int, thread: str
+) -> None:
+    """With its exit code, and without its temporary files."""
+    command = [sys.executable, "-c", LEAVES, *words, thread]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode == code
+    assert done.stdout.splitlines()[-1] == "hook ran"
+    assert ("thread ran" in done.stdout) == bool(thread)
+    assert not Path(done.stdout.splitlines()[0]).exists()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

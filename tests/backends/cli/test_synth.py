@@ -116,6 +116,24 @@ def test_the_least_latency_is_told_beside_its_bound(weft: Weft) -> None:
     assert "steps" in weft(*words, "--objective", "latency").out.splitlines()[1]
 
 
+def test_a_frontier_in_time_is_a_row_and_a_file_per_size(weft: Weft, tmp_path: Path) -> None:
+    ring, out = ("synth", "-t", "ring:4", "-c", "allgather"), tmp_path / "out"
+    data = weft(*ring, "--sizes", "512KiB:1MiB", "-o", out, "--json").ended(0).json
+    assert data["status"] == "optimal"
+    half, whole = data["sizes"]
+    assert (half["bytes"], whole["pieces"], whole["proved"]) == (1 << 19, 2, True)
+    assert whole["us"] == min(cut["us"] for cut in whole["cuts"])
+    assert whole["bound_us"] <= whole["least_us"] <= whole["us"]
+    weft("check", whole["file"]).ended(0)
+    assert "within" not in weft(*ring, "--sizes", "1MiB", "--require-optimal").ended(0).out
+    for more, told in (
+        (("--sizes", "1MiB", "--size", "1MiB"), "without --size"),
+        (("--sizes", "1MiB", "--objective", "latency"), "--objective frontier"),
+        (("--sizes", "1MiB", "-e", "packing"), "expected the engine intervals, got packing"),
+    ):
+        assert told in weft(*ring, *more).ended(2).err
+
+
 def test_points_of_a_frontier_say_what_they_are_for(weft: Weft) -> None:
     head, *rows = weft("synth", "-t", "ring:8", "-c", "allreduce", "-e", "packing").out.splitlines()
     assert head.split()[-3:] == ["segments", "best", "at"]

@@ -358,12 +358,3 @@ def test_orders_of_one_trace_give_one_memory(text: str, iterations: int, merge: 
         if traces.fresh(run.order):
             results.add(memory.rows.tobytes())
         assert memory.rows.tobytes() in results
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_plain_and_compiled_loops_draw_the_same_orders(policy: str) -> None:
-    machine = assemble(code_of(read_msccl_xml(pairs_allreduce(4))), MessageShape())
-    for seed in range(8):
-        plain, quick = (interleave(machine, policy, seed, compiled=c) for c in (False, True))
-        assert plain.order.tolist() == quick.order.tolist()
-        assert plain.counters.tolist() == quick.counters.tolist()

@@ -4,8 +4,10 @@ import ast
 import inspect
 import re
 
+from guards import valid
+
 from sources import ROOT, Source, sources
-from weft.backends.kernels import MODULES, declared, types_of
+from weft.backends.kernels import LINKED, MODULES, declared, types_of
 from weft.dsl.base import jit
 
 BY_NAME = {module.__name__: module for module in MODULES}
@@ -44,6 +46,43 @@ def test_kernels_that_other_modules_import_are_declared() -> None:
                 assert kernels <= set(declared().get(home, {})), source.module
 
 
+def test_kernels_that_are_called_by_fast_are_declared() -> None:
+    """``fast(module).name(…)``, and names of what such a call was assigned to."""
+    asked = {name for source in sources("dsl", "synth", "backends") for name in fast_names(source)}
+    assert ("weft.synth.time.program_kernel", "in_order") in asked
+    assert {x for x in asked if x[1] not in declared().get(x[0], {})} == set()
+
+
+def fast_names(source: Source) -> set[tuple[str, str]]:
+    """The kernels that a file calls by :func:`.jit.fast`, each with its module."""
+    homes = {"sys.modules[__name__]": source.module}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom):
+            above = imported_from(source, node)
+            homes |= {x.asname or x.name: f"{above}.{x.name}" for x in node.names}
+    found: dict[str, str] = {}  # what stands for the compiled module, and which it is
+    for node in ast.walk(source.tree):
+        for inner in (
+            ast.walk(node) if isinstance(node, ast.Assign | ast.AnnAssign | ast.Call) else ()
+        ):
+            if isinstance(inner, ast.Call) and ast.unparse(inner.func) == "fast":
+                home = homes.get(ast.unparse(inner.args[0]), "")
+                places = [inner] if isinstance(node, ast.Call) else targets(node)
+                found |= {ast.unparse(place): home for place in places if home in BY_NAME}
+    return {
+        (found[ast.unparse(node.value)], node.attr)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in found
+        if node.attr in jit.marked(BY_NAME[found[ast.unparse(node.value)]])
+    }
+
+
+def targets(node: ast.Assign | ast.AnnAssign | ast.Call) -> list[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AnnAssign) else []
+
+
 def imported_from(source: Source, node: ast.ImportFrom) -> str:
     """Return the full name of the module that a statement imports from."""
     above = source.package.split(".")[: 1 - node.level or None] if node.level else []
@@ -55,3 +94,14 @@ def test_named_tuples_have_their_fields() -> None:
     for name, (text,) in declared()["tuples"].items():
         module = owner[name]
         assert len(types_of(module, text)) == len(vars(module)[name]._fields)
+
+
+def test_a_declared_type_is_that_of_a_value() -> None:
+    """Of a named tuple whose fields are all of one type, too: else a call compiles once more."""
+    jit.load_numba()
+    from numba import typeof
+
+    for module in LINKED:
+        for lists in declared()[module.__name__].values():
+            for text in lists:
+                assert types_of(module, text) == tuple(map(typeof, valid(module, text)))

@@ -4,9 +4,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
-from weft.dsl.base.jit import watched, worth_compiling
+from weft.dsl.base.jit import watched
 from weft.synth.time import queue_kernel
 
 
@@ -80,10 +79,3 @@ def test_watched_kernels_call_what_replaces_others() -> None:
     m = [0] * 5 + [1, 0, 10, -1, 0] + [7, 0, -1, 15, 0] + [3, 0, -1, -1, 0]
     assert own.without_first(m, 5) == 15
     assert seen == [10]
-
-
-def test_loops_are_compiled_once_a_process_took_enough_plain_steps() -> None:
-    module = ModuleType("of_this_test")
-    asked = [worth_compiling(module, steps, enough=10) for steps in (4, 6, 1, 0)]
-    assert asked == [False, False, True, True]
-    assert not worth_compiling(ModuleType("of_this_test.other"), 10, enough=10)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.base import machine_code
-from weft.dsl.base.machine_code import COMPILING, UNSAFE, FileLock, MachineCode
+from weft.dsl.base import linked
+from weft.dsl.base.linked import UNSAFE
+from weft.dsl.base.machine_code import COMPILING, FileLock, MachineCode
 
 LOOPS = """
 from weft.dsl.base.jit import compiled
@@ -232,7 +233,7 @@ def test_a_compiler_that_dies_does_not_block_other_processes(
 def test_without_a_folder_to_write_a_kernel_is_compiled_in_memory(
     program: Path, compiles: Compiles
 ) -> None:
-    script = MAIN.replace("import loops", "import loops, weft.dsl.base.machine_code as code\n")
+    script = MAIN.replace("import loops", "import loops, weft.dsl.base.linked as code\n")
     script = script.replace("logging.basic", "code._folders = lambda: iter(())\nlogging.basic")
     (program / "main.py").write_text(script)
     assert compiles(program)
@@ -253,7 +254,7 @@ class Hostile:
 def elsewhere() -> Iterator[None]:
     """For a test in which machine code goes to the folder of the package."""
     yield
-    shutil.rmtree(machine_code._package() / machine_code.FOLDER / "loops", ignore_errors=True)
+    shutil.rmtree(linked.package_folder() / linked.FOLDER / "loops", ignore_errors=True)
 
 
 def hostile(made: Path, program: Path) -> Path:
@@ -311,11 +312,11 @@ def test_a_private_group_of_the_user_is_trusted(
     monkeypatch.setattr("grp.getgrgid", lambda _: group)
     monkeypatch.setattr("pwd.getpwuid", lambda _: type("User", (), {"pw_name": "me"}))
     tmp_path.chmod(0o775)
-    assert machine_code._trusted(tmp_path)
+    assert linked._trusted(tmp_path)
     group.gr_mem.append("other")
-    assert not machine_code._trusted(tmp_path)
+    assert not linked._trusted(tmp_path)
     tmp_path.chmod(0o755)
-    assert machine_code._trusted(tmp_path / "not" / "there")
+    assert linked._trusted(tmp_path / "not" / "there")
 
 
 def test_the_first_folder_that_can_be_written_is_taken(
@@ -323,23 +324,20 @@ def test_the_first_folder_that_can_be_written_is_taken(
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/proc/nobody")
-    monkeypatch.setattr(machine_code.config, "CACHE_DIR", "")
-    monkeypatch.setattr(machine_code, "__file__", "/proc/weft/dsl/base/machine_code.py")
-    monkeypatch.setattr(machine_code.tempfile, "gettempdir", lambda: str(tmp_path))
-    machine_code.writable.cache_clear()
-    machine_code.readable.cache_clear()
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(linked, "__file__", "/proc/weft/dsl/base/linked.py")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    linked.clear()
     try:
-        home = machine_code.writable()
+        home = linked.writable()
         assert home is not None
         assert home.parent == tmp_path
         assert stat.S_IMODE(home.stat().st_mode) == 0o700
-        assert machine_code.readable() == (home,)
+        assert list(linked.readable()) == [home]
         assert MachineCode("m", "f", "0").cache_path == str(home / "m")
         home.chmod(0o777)  # others could put their code there
-        machine_code.writable.cache_clear()
-        machine_code.readable.cache_clear()
-        assert machine_code.writable() is None
-        assert machine_code.readable() == ()
+        linked.clear()
+        assert linked.writable() is None
+        assert list(linked.readable()) == []
     finally:
-        machine_code.writable.cache_clear()
-        machine_code.readable.cache_clear()
+        linked.clear()

@@ -22,7 +22,7 @@ PROBE = Path(__file__).with_name("probe.py")
 def walk(place: Bench, command: Command) -> Iterator[Figure]:
     """Modules, files and functions of one command, in the process that was started."""
     answer = place.folder.with_name("answer.json")
-    place.run(command, (str(PROBE), str(answer), place.entry()))
+    place.run(command, (str(PROBE), str(answer), place.entry().replace(":command", ":main")))
     found = json.loads(answer.read_text(encoding="utf-8"))
     if Path(found["home"]) != place.tree.root.resolve():
         raise RuntimeError(f"another weft was walked than that of {place.tree.root}")

@@ -153,8 +153,9 @@ def _narrow(wanted: TreeDemand, found: RoutedTrees) -> Ints:
     busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > wanted.task.effort.enough
     if not busy.any():
         return np.zeros(0, np.int64)
-    part = loads[:, np.flatnonzero(busy)].max(axis=1).toarray().ravel() * wanted.weights
-    much = part > wanted.task.effort.coarse * wanted.room[busy].min()
+    most, entry = np.zeros(loads.shape[0]), busy[loads.column]
+    np.maximum.at(most, loads.row[entry], loads.data[entry])
+    much = most * wanted.weights > wanted.task.effort.coarse * wanted.room[busy].min()
     return distinct_values(found.tree_set.roots[much])
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.base.unique_rows import rows_of
 
 from ....base.effort import Effort, setting
@@ -205,16 +206,14 @@ LOOKS_PER_STEP = 30
 """Links and groups that the growing of a tree looks at in a step of work."""
 
 
-def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
-    """Return how often each tree uses each resource: a sparse array of shape (trees, resources)."""
-    from scipy.sparse import coo_array
-
+def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> SparseMatrix:
+    """Return how often each tree uses each resource: shape (trees, resources)."""
     tree = np.repeat(np.arange(len(tree_set)), tree_set.links[0].size)
     links = tree_set.links.reshape(-1).astype(np.int64)
     tree, links = tree[links >= 0], links[links >= 0]
     start, at = rows_of(graph.row_start, links)
-    cells = (np.ones(len(at)), (np.repeat(tree, np.diff(start)), graph.rows[at]))
-    return coo_array(cells, shape=(len(tree_set), rows)).tocsr()
+    trees = np.repeat(tree, np.diff(start))
+    return SparseMatrix.of((len(tree_set), rows), trees, graph.rows[at], np.ones(len(at)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,8 +235,8 @@ def choose(
     """
     loads = loads_of(tried, wanted.graphs[0], len(wanted.room))
     # The first of all trees of one family that load the resources alike.
-    mark = loads @ np.random.default_rng(0).random((loads.shape[1], 2))
-    keys = np.column_stack([family, np.round(mark, 9)])
+    marks = np.random.default_rng(0).random((loads.shape[1], 2)).T
+    keys = np.column_stack([family, *(np.round(loads @ mark, 9) for mark in marks)])
     first = np.sort(np.unique(keys, axis=0, return_index=True)[1])
     if len(first) > wanted.task.effort.largest_program:
         return None
@@ -254,15 +253,14 @@ def choose(
 
 
 def _solve(
-    loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wanted: TreeDemand
+    loads: SparseMatrix, family: Ints, demand: tuple[Fraction, ...] | None, wanted: TreeDemand
 ) -> Floats:
-    from scipy.sparse import csr_array  # takes 100 ms to load
-
     families = int(family.max()) + 1
-    rows = np.flatnonzero((np.diff(loads.tocsc().indptr) > 0) | (wanted.base > 0))
+    used = np.bincount(loads.column, minlength=loads.shape[1]) > 0
+    rows = np.flatnonzero(used | (wanted.base > 0))
     scale = 1 / wanted.room[rows]
     program = Congestion(
-        csr_array(loads.T)[rows].multiply(scale[:, None]),
+        loads.T[rows].scaled(scale),
         family,
         np.array([float(d) for d in demand]) if demand else np.zeros(families),
         room=-wanted.base[rows] * scale,

@@ -111,8 +111,6 @@ def generate(task: SplitTask, excess: float | None, rounds: int) -> PathOptimum 
 
 
 def _solve(task: SplitTask, excess: float | None, cost: Floats) -> PathOptimum | None:
-    from scipy.sparse import csr_array  # takes 100 ms to load
-
     pool, meter = task.job.pool, task.job.meter
     n = len(pool.pair)
     column, links = entries(pool.links, pool.length)
@@ -122,7 +120,7 @@ def _solve(task: SplitTask, excess: float | None, cost: Floats) -> PathOptimum |
     if task.room is not None:
         room = np.array([float(r) for r in task.room]) * scale
     program = Congestion(
-        csr_array(pool.uses().astype(float).multiply(scale[:, None])),
+        pool.uses().scaled(scale),
         pool.pair,
         task.job.count.astype(float),
         room=room,

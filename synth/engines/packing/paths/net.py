@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Ints32
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
@@ -219,16 +220,14 @@ class PathPool:
         number = np.cumsum(free) - 1
         return PathPool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
 
-    def uses(self) -> Any:
-        """Number of times that each path loads each resource orbit: sparse, (resources, paths)."""
-        from scipy.sparse import coo_array
-
+    def uses(self) -> SparseMatrix:
+        """Number of times that each path loads each resource orbit: (resources, paths)."""
         column, links = entries(self.links, self.length)
         resource_start, resources = self.net.graph[3], self.net.graph[4]
         start, at = rows_of(resource_start, links)
-        cells = resources[at], np.repeat(column, np.diff(start))
+        paths = np.repeat(column, np.diff(start))
         shape = (self.net.resource_orbits, len(self.pair))
-        return coo_array((np.ones(len(at), np.int64), cells), shape=shape).tocsr()
+        return SparseMatrix.of(shape, resources[at], paths, np.ones(len(at), np.int64))
 
 
 def entries(links: Ints32, length: Ints) -> tuple[Ints, Ints]:

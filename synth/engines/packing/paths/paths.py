@@ -220,7 +220,7 @@ def _split_crowded(task: _PathTask, whole: Routing, target: Fraction, most: int)
         tried = int(free.sum())
         fixed: Bools = ~free[whole.pair]
         pool = PathPool(net, whole.pair[fixed], whole.links[fixed], whole.length[fixed])
-        load = np.asarray(pool.uses().sum(axis=1)).ravel().astype(np.int64)
+        load = pool.uses() @ np.ones(len(pool.pair), np.int64)
         room = [target * w - n for w, n in zip(net.width, load.tolist(), strict=True)]
         if min(room) < 0:
             continue

@@ -213,18 +213,19 @@ def fill_pairs(
         y = np.exp(np.maximum(eta * (congestion - congestion.max()), -STEEPEST)) + 1e-3
         length = y * inc
         mu = 0.02 * length.mean()
+        price[:] = 0.0
         cheapest(net, length, cost, back)
         cheapest(turned, length, cost2, back2)
         if some > 4:
             edmonds(net, roots, -1, length, try_arcs, try_links, try_loads)
-            price[:] = try_loads.astype(np.float64) @ length
+            add_lengths(price, try_loads, length)
             edmonds(turned, roots, -1, length, try_arcs, try_links2, try_loads)
-            price += try_loads.astype(np.float64) @ length
+            add_lengths(price, try_loads, length)
         else:
             plant_all(net, roots, limit, mu, length, try_arcs, try_links, try_loads)
-            price[:] = try_loads.astype(np.float64) @ length
+            add_lengths(price, try_loads, length)
             plant_all(turned, roots, limit, mu, length, try_arcs, try_links2, try_loads)
-            price += try_loads.astype(np.float64) @ length
+            add_lengths(price, try_loads, length)
         k = price.argmin()
         chosen[t] = k
         plant(net, roots[k], limit, mu, cost, arcs[t], depth)
@@ -233,3 +234,16 @@ def fill_pairs(
         record(turned, back2, arcs2[t], links2[t], loads2[t])
         congestion += (loads[t] + loads2[t]) * inc
     return chosen
+
+
+@compiled
+def add_lengths(price: Array, loads: Array, length: Array) -> None:
+    """Add to the price of each tree what its loads cost, resource after resource.
+
+    A product of matrices would load SciPy, and add in an order that depends on the processor.
+    """
+    for tree in range(len(loads)):
+        total = 0.0
+        for resource in range(len(length)):
+            total += loads[tree, resource] * length[resource]
+        price[tree] += total

@@ -203,10 +203,7 @@ class Master:
         return found.x[: len(columns)]
 
     def _program(self, columns: Columns) -> Congestion:
-        from scipy.sparse import csr_array  # takes 100 ms to load
-
-        used = csr_array(columns.trees.loads.T.astype(float))
-        used.data *= np.repeat(self.inc, np.diff(used.indptr))
+        used = columns.trees.loads.T * self.inc[:, None]
         order = distinct_values(self.families)
         family = np.searchsorted(order, columns.family)
         if self.joint:

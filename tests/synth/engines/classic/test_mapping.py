@@ -2,6 +2,7 @@
 
 from itertools import pairwise, permutations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology, both_ways, gpu, link
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.engines.classic.flat import classic_algorithm
-from weft.synth.engines.classic.mapping import ring_order, tree_order
+from weft.synth.engines.classic.mapping import average_linkage, ring_order, tree_order
 from weft.synth.solvers import cp_sat
 from weft.synth.solvers.cp_sat import CpAnswer, CpModel
 from weft.synth.solvers.pool import Listener
@@ -153,3 +154,26 @@ def test_a_one_way_ring_is_gone_round_as_its_links_lead() -> None:
     one_way = tuple(link(i, (i + 1) % 4, 25) for i in range(4))
     machine = Topology("one way", tuple(map(gpu, range(4))), one_way)
     assert ring_order(machine) == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("most", [3, 999])
+def test_clusters_merge_as_scipy_has_them(most: int) -> None:
+    """Small distances have many ties."""
+    linkage = pytest.importorskip("scipy.cluster.hierarchy").linkage
+    chance = np.random.default_rng(most)
+    for _ in range(100):
+        n = int(chance.integers(3, 24))
+        upper = chance.integers(1, most + 1, n * (n - 1) // 2).astype(float)
+        far = np.zeros((n, n))
+        far[np.triu_indices(n, 1)] = upper
+        held = [frozenset([i]) for i in range(n)]
+        wanted = []
+        for a, b in linkage(upper, method="average")[:, :2].astype(int).tolist():
+            wanted.append({held[a], held[b]})
+            held.append(held[a] | held[b])
+        cluster = held[:n]
+        for a, b in average_linkage(far + far.T):
+            assert {cluster[a], cluster[b]} == wanted.pop(0)
+            joined = cluster[a] | cluster[b]
+            cluster = [joined if i in joined else one for i, one in enumerate(cluster)]
+        assert not wanted

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from .arrays import Floats, Ints
 
 _SMALL = 256
 """Nodes of a graph for which SciPy takes longer to load (0.3 CPU seconds) than to do without."""

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from weft.synth.fabric import paths
-from weft.synth.fabric.paths import distances
+from weft.dsl.base import shortest
+from weft.dsl.base.shortest import distances
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -17,5 +17,5 @@ def test_all_ways_find_the_same_lengths(monkeypatch: pytest.MonkeyPatch, seed: i
     matrix = distances(nodes, tails, heads, lengths, every)
     for few in (every[:1], every[4:6], every[:0]):
         assert np.array_equal(distances(nodes, tails, heads, lengths, few), matrix[few])
-    monkeypatch.setattr(paths, "_SMALL", 0)
+    monkeypatch.setattr(shortest, "_SMALL", 0)
     assert np.array_equal(distances(nodes, tails, heads, lengths, every), matrix)
