@@ -199,6 +199,8 @@ def provenance(problem: Problem, engine: Engine, budget: Budget) -> dict[str, An
         "objective": str(problem.objective),
         "bytes": problem.bytes,
     }
+    if problem.message_us is not None:
+        parts["message_us"] = str(problem.message_us)
     return {
         "engine": format_spec(engine),
         "cites": engine.cites,

@@ -148,17 +148,20 @@ def chosen_form(
     if space is None:
         return None
     timer = FormTimer(source, backend, clock, o)
+    moves = source.noun.moves if isinstance(source.noun, Schedule) else 0
     ends = (clock.message_bytes, *([sizes.low] if sizes and sizes.low < sizes.high else []))
     tables: dict[int, dict[Variant, float]] = {}
     behind: dict[Variant, float] = {}
     stopped = ""
     try:
         for size in ends:
-            race(space, size, timer.at(size, space.starts(size)), known=tables.setdefault(size, {}))
+            clock_at = timer.at(size, space.starts(size, moves))
+            race(space, size, clock_at, moves=moves, known=tables.setdefault(size, {}))
         least = {n: us for n, table in tables.items() if (us := min(table.values())) < math.inf}
         if len(least) > 1:
             first = [f for n in least for f in sorted(tables[n], key=tables[n].__getitem__)[:2]]
-            race(space, ends[0], partial(timer.worst, least), first=first, known=behind)
+            worst = partial(timer.worst, least)
+            race(space, ends[0], worst, moves=moves, first=first, known=behind)
     except KeyboardInterrupt:
         stopped = "interrupted"
         if min(tables[ends[0]].values(), default=math.inf) == math.inf:
@@ -226,6 +229,8 @@ class FormTimer:
     def us(self, form: Variant, size: int, limit: float = math.inf) -> float | None:
         """Return the µs of a form at a size; infinite beyond a limit, None if it does not fit."""
         target, clock = self.named.target, replace(self.clock, message_bytes=size)
+        if self._too_fine(form.pieces, size):
+            return None
         try:
             if not self.backend.thread_blocks:
                 return self._rounds_us(form, size)
@@ -276,12 +281,21 @@ class FormTimer:
             raise UserError("it was refused before")
         return found
 
+    def _too_fine(self, pieces: int, size: int) -> bool:
+        """Return True if a piece of a chunk is less than a number, and need not be."""
+        number = RACE.number_bytes * self.source.collective.message_chunks
+        return number * pieces > size >= number * self._named_pieces()
+
     def _divides(self, program: Program, size: int) -> bool:
         """Return True if a message has whole numbers in each chunk, or cannot have."""
-        o = self.named
-        copies = o.instances if isinstance(o.instances, int) else 1
-        whole = self.source.collective.message_chunks * copies * (o.segments or 1) * (o.parts or 1)
+        whole = self.source.collective.message_chunks * self._named_pieces()
         return (
             size % (RACE.number_bytes * program.message_chunks) == 0
             or size % (RACE.number_bytes * whole) != 0
         )
+
+    def _named_pieces(self) -> int:
+        """Return into how many pieces the user's options cut a chunk, at least."""
+        o = self.named
+        copies = o.instances if isinstance(o.instances, int) else 1
+        return copies * (o.segments or 1) * (o.parts or 1)

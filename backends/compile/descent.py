@@ -36,6 +36,7 @@ class RaceEffort:
     # messages.
     spared: float = 1.005
     operations: int = 16_000_000  # simulated ones of a race, a second for each four million
+    start_share: float = 0.5  # of these for one start, at most, where messages are small
     compiled: int = 60  # simulated operations that take as long as compiling an instruction
     refused: int = 2_000_000  # the same for the attempts to compile a form that does not fit
     # Largest program that is raced though its instances share channels or blocks, which gains 2 %
@@ -83,8 +84,11 @@ class FormSpace:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(form, **{k: v[0] for k, v in own.items() if v and getattr(form, k) not in v})
 
-    def starts(self, size: int) -> list[Variant]:
-        """Return the forms from which a descent may start at a size, and the plain one."""
+    def starts(self, size: int, moves: int = 0) -> list[Variant]:
+        """Return the forms from which a descent may start at a size, and the plain one.
+
+        ``moves``: of the schedule. Of very many, forms of small messages start in one piece.
+        """
         apart = Variant(4, pairing=Pairing.NONE)
         lines, long = replace(apart, protocol=Protocol.LL128), replace(apart, segments=8)
         if len(self.parts) > 1:
@@ -96,7 +100,21 @@ class FormSpace:
         else:
             small = replace(apart, protocol=Protocol.LL, segments=4)
             found = [small, replace(lines, segments=2), long]
+            each = 2 * moves * RACE.compiled
+            found = [
+                replace(one, instances=1, segments=1)
+                if each * one.pieces > RACE.start_share * RACE.operations
+                else one
+                for one in found
+            ]
         return list(dict.fromkeys(map(self.nearest, (*found, Variant()))))
+
+    def probes(self, size: int) -> list[Variant]:
+        """Return the forms to look at after the descents from the starts: few ways lead to them."""
+        turns = Variant(
+            2, pairing=Pairing.NONE, segments=COUNTS[-1], order=Order.STEPS, lanes=LANES
+        )
+        return [self.nearest(turns)] if size >= RACE.large_bytes else []
 
     def beside(self, form: Variant) -> Iterator[tuple[str, Variant]]:
         """Yield the forms next to one, each with the name of the change: one setting differs, or
@@ -114,6 +132,7 @@ class FormSpace:
             cut = min(max(LANES, more), COUNTS[-1])
             yield "lanes", replace(form, instances=fewer, segments=cut, lanes=LANES)
             yield "more lanes", replace(form, lanes=LANES)
+            yield "for lanes", replace(form, segments=max(1, form.segments // 2), lanes=LANES)
         yield "finer", replace(form, instances=fewer, segments=more)
         yield "wider", replace(form, instances=form.instances * 2, segments=form.segments // 2)
         for pairing in self.pairing:
@@ -133,22 +152,25 @@ def race(
     size: int,
     time: Clock,
     *,
+    moves: int = 0,
     first: Iterable[Variant] = (),
     known: dict[Variant, float] | None = None,
 ) -> dict[Variant, float]:
     """Return the µs of the forms that a race has timed, the plain form's among them.
 
-    ``first``: forms that start before the usual ones. ``known``: where the µs are noted, so that
-    they survive an interruption.
+    ``moves``: of the schedule. ``first``: forms that start before the usual ones. ``known``: where
+    the µs are noted, so that they survive an interruption.
     """
     run = _Descent(time, {} if known is None else known)
-    starts = list(dict.fromkeys((*first, *space.starts(size))))
+    starts = list(dict.fromkeys((*first, *space.starts(size, moves))))
     for form in starts:
         run.look(form)
     near = sorted(starts, key=run.us.__getitem__)[:2]
     for form, most in zip(near, (RACE.first_forms, RACE.second_forms), strict=False):
         if run.us[form] < RACE.given_up * run.best:
             run.descend(space, form, most)
+    for form in space.probes(size):
+        run.look(form)
     if run.best < math.inf:
         run.descend(space, min(run.us, key=run.us.__getitem__), RACE.forms)
     return run.us

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from fractions import Fraction
 from typing import Any, ClassVar, overload
 
 from weft.dsl.base.errors import UnknownName, UserError, WrongType, require_type
@@ -54,8 +55,12 @@ def problem(
     *,
     size: Size | None = None,
     objective: Objective | str | None = None,
+    message_us: Fraction | float | None = None,
 ) -> Problem:
     """Return a problem from nouns or their names; with a size, the least time at it is wanted.
+
+    ``message_us``: the cost of each message beside its bytes, where slices, orders and schedules
+    are chosen, in µs (0.01); with 0 the least simulated time wins, in any number of messages.
 
     >>> problem("dgx1", "allgather", size="1MiB")
     <Problem allgather on dgx1: time at 1MiB>
@@ -74,6 +79,7 @@ def problem(
         sketch_of(sketch, machine, wanted),
         usual if objective is None else Objective(objective),
         None if size is None else size_of(size),
+        message_us=None if message_us is None else Fraction(str(message_us)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from weft.dsl.base.errors import UserError
@@ -78,6 +79,7 @@ class Ask:
         baseline: whether a runtime would find it without us.
         one_shot: request the allgather of all ranks' buffers; each rank sums locally.
         switches: let switches sum and copy, where the machine has such.
+        message_us: cost of a message, in µs; None: the default.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Ask:
     baseline: bool = False
     one_shot: bool = False
     switches: bool = False
+    message_us: Fraction | None = None
 
 
 def asks(
@@ -96,10 +99,12 @@ def asks(
     sizes: SizeRange,
     sketches: Sequence[Named] = (),
     engines: tuple[str, ...] = (),
+    message_us: Fraction | None = None,
 ) -> list[Ask]:
     """Return all questions for a collective on a machine, the cheap ones first.
 
-    ``engines``: instead of those that are usual; the baseline always runs.
+    ``engines``: instead of those that are usual; the baseline always runs. ``message_us``: for
+    which the runtime's messages hold a NIC, if they do: schedules of few messages are asked for.
     """
     found = list(_classic(topology, collective))
     ladder = _ladder(sizes)
@@ -107,6 +112,8 @@ def asks(
         found += [_at(e, n) for e in engines for n in ladder]
     else:
         found += list(_synthesized(topology, collective, ladder))
+        if message_us is not None:
+            found += [_of_few_messages(n, message_us) for n in ladder[1:-1] or ladder]
     return [*found, *asks_of_sketches(sketches, sizes_of_sketches(sizes))]
 
 
@@ -212,6 +219,13 @@ def _synthesized(topology: Topology, collective: Collective, ladder: list[int]) 
 def _at(engine: str, size: int, sketch: Named | None = None) -> Ask:
     words = engine if sketch is None else sketch.words
     return Ask(f"{words} {format_bytes(size)}", engine, Objective.TIME, size, sketch)
+
+
+def _of_few_messages(size: int, message_us: Fraction) -> Ask:
+    """Return the question where messages cost what they take in the runtime. At the least size
+    latencies decide, at the largest bytes."""
+    name = f"few messages, {format_bytes(size)}"
+    return replace(_at("portfolio", size), name=name, message_us=message_us)
 
 
 def fitting_sketches(topology: Topology, collective: Collective) -> list[Named]:

@@ -21,6 +21,7 @@ from weft.dsl.nouns.schedule import Schedule, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.time.calibrated import named_model
 from weft.synth.time.latency import latency_us
 
 from .asks import (
@@ -120,7 +121,15 @@ def gather(
     """
     whole, topology = topology, topology.without_capabilities()
     short = bool(options.forms)
-    questions = asks(topology, collective, options.sizes, options.sketches, options.engines)
+    model = named_model(whole, options.wanted.runtime, options.model)
+    questions = asks(
+        topology,
+        collective,
+        options.sizes,
+        options.sketches,
+        options.engines,
+        model.nic_message_us(),
+    )
     if short:
         questions = again(questions, topology.ranks, options.sizes, options.engines)
         old = [warm.schedule for warm in options.warm.values()]
@@ -294,6 +303,7 @@ def _given(
         "sketch": None if sketch is None else sketch.to_json(),
         "one_shot": question.one_shot,
         "most_moves": most,
+        "message_us": None if question.message_us is None else str(question.message_us),
         "effort": options.effort / (EFFORT.small_divisor if small else 1),
         "seconds": options.seconds,
         "seed": options.seed,

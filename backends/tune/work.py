@@ -38,6 +38,7 @@ from ..compile.analyses.planned import distinct_orders
 from ..compile.compile import lower_schedule
 from ..compile.descent import COUNTS, PARTS, RACE, FormSpace, race
 from ..compile.passes.scratch import Scratch
+from ..compile.passes.threadblocks import Pairing
 from ..compile.replicate import has_room, repeated
 from ..compile.source import MOST_GRAINS, binary, fitted
 from ..compile.variants import Variant
@@ -62,7 +63,7 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schedules for one question, or the reason for their absence.
 
     ``given``: ``topology``, ``collective`` (JSON), ``engine``, ``objective``, ``bytes``,
-    ``sketch``, ``one_shot``, ``effort``, ``seconds``, ``seed``.
+    ``sketch``, ``one_shot``, ``most_moves``, ``message_us``, ``effort``, ``seconds``, ``seed``.
     """
     from weft.synth.api import synthesize
 
@@ -110,7 +111,8 @@ def _problem(given: Mapping[str, Any]) -> Problem:
         tree = parse(named["text"], named["name"])
         sketch = elaborate(tree, topology, named["arguments"])
     objective, most = Objective(given["objective"]), given.get("most_moves")
-    return Problem(topology, collective, sketch, objective, size, most)
+    cost = given.get("message_us")
+    return Problem(topology, collective, sketch, objective, size, most, cost)
 
 
 # --- programs -------------------------------------------------------------------------------------
@@ -415,7 +417,7 @@ def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
             for count in COUNTS:
                 _times(stand, Variant(instances=count), cases, found, math.inf)
         else:
-            _copies(stand, Variant(), cases, found, USUAL_COPIES)
+            _copies(stand, Variant(pairing=Pairing.NONE), cases, found, USUAL_COPIES)
     return found.to_json()
 
 
@@ -447,6 +449,7 @@ def _deep(
             stand.space,
             size,
             partial(_raced_us, stand, found, size),
+            moves=stand.schedule.moves,
             first=[*([own] if own else []), *last],
         )
         last = [best] if (best := found.form(size)) else last

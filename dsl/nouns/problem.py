@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from fractions import Fraction
 
 from ..base.errors import BadTopology, UserError, require_type
 from ..base.integers import plain
@@ -33,7 +34,10 @@ class Problem(Frozen):
     ``bytes`` is the message size M for the objective ``time``; the sketch is reduced to its form
     for that size, and one without rules to none: it restricts nothing. ``most_moves``: transfers
     that a rank should send at most, whatever their slices, so that a program of them fits its
-    runtime; schedules of more are answers only where none has as few.
+    runtime; schedules of more are answers only where none has as few. ``message_us``: µs for which
+    each message holds what it passes beside its bytes, where slices, orders and schedules are
+    chosen; 0: the least time wins, in any number of messages; None: the default of
+    :class:`weft.synth.time.slices.SliceEffort`, which the least time limits.
 
     Raises:
         BadTopology: a rank needs data of another one that cannot reach it.
@@ -45,6 +49,7 @@ class Problem(Frozen):
     objective: Objective = Objective.FRONTIER
     bytes: int | None = None
     most_moves: int | None = None
+    message_us: Fraction | None = None
 
     def __repr__(self) -> str:
         what = self.collective.name or str(self.collective.kind)
@@ -62,6 +67,10 @@ class Problem(Frozen):
         object.__setattr__(self, "most_moves", plain(self.most_moves))
         if self.most_moves is not None and self.most_moves < 1:
             raise UserError(f"expected 1 transfer of a rank or more, got {self.most_moves}")
+        if self.message_us is not None:
+            object.__setattr__(self, "message_us", Fraction(self.message_us))
+            if self.message_us < 0:
+                raise UserError(f"expected 0 µs or more of a message, got {self.message_us}")
         if self.bytes is not None and self.bytes < 0:
             raise UserError(f"a message of {self.bytes} bytes", hint='size="1MiB"')
         if self.collective.ranks != self.topology.ranks:

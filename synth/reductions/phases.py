@@ -36,7 +36,7 @@ from ..judge.verify import verify
 from ..time.order import LARGE, arranged
 from ..time.schedule_tables import doubled
 from ..time.schedule_time import simulate, simulation_steps
-from ..time.slices import WITH_MESSAGES, fewest_slices
+from ..time.slices import SLICE_EFFORT, fewest_slices
 from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_rules, parts_of
 from .reduction import Quiet, Steps, Subproblem
 
@@ -131,7 +131,12 @@ class _EqualParts:
         own = int(cell * copies * self.problem.collective.message_chunks)
         latency = whole.objective is Objective.LATENCY
         objective = Objective.LATENCY if latency else Objective.TIME
-        return replace(self.problem, objective=objective, bytes=None if latency else max(1, own))
+        return replace(
+            self.problem,
+            objective=objective,
+            bytes=None if latency else max(1, own),
+            message_us=whole.message_us,
+        )
 
 
 def _tasks(problem: Problem, rule: Phases, cells: int) -> list[_EqualParts]:
@@ -232,16 +237,16 @@ class _PhasedSolve:
         return min(usable, key=lambda p: simulate(p.schedule, size).time_us, default=None)
 
     def _sliced(self, schedule: Schedule, size: int) -> Schedule:
-        made = {1: schedule}
+        made, charged = {1: schedule}, SLICE_EFFORT.of(self.problem)
 
         def time(slices: int) -> float:
             if slices == 1:
-                return simulate(schedule, size, WITH_MESSAGES).time_us
+                return simulate(schedule, size, charged.model).time_us
             # First come first served; or slice by slice, in the order of the schedule.
             order = np.arange(len(schedule), dtype=np.int32)
             served = replace(schedule, segments=slices)
             ways = served, replace(served, priority=order, stride=0)
-            timed = [(simulate(s, size, WITH_MESSAGES).time_us, s) for s in ways]
+            timed = [(simulate(s, size, charged.model).time_us, s) for s in ways]
             self.meter.spend(sum(simulation_steps(s) for _, s in timed))
             took, made[slices] = min(timed, key=lambda x: x[0])
             return took
@@ -250,7 +255,9 @@ class _PhasedSolve:
         if size > self.effort.least_cut:
             most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))
         tried = doubled(time, most, self.effort.slower)
-        return made[fewest_slices(tried, lambda slices: simulate(made[slices], size).time_us)]
+        return made[
+            fewest_slices(tried, lambda slices: simulate(made[slices], size).time_us, charged)
+        ]
 
     def outcome(self) -> Outcome:
         if not self.found:

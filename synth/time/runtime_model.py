@@ -131,6 +131,13 @@ class RuntimeModel:
         if not self.local_GBps > 0:
             raise UserError(f"a local bandwidth of {self.local_GBps} GB/s makes no sense")
 
+    def nic_message_us(self) -> Fraction | None:
+        """Return the least time for which a message holds a NIC, under any protocol; None where
+        messages pass no NIC of known costs."""
+        if self.media is None or Medium.NETWORK not in self.media.links:
+            return None
+        return min(one.message_us for one in self.protocols.values()) or None
+
     def cut(self, program: Program, message_bytes: int) -> Cut:
         """Cut a message of M bytes into iterations and operations.
 

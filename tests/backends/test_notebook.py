@@ -235,6 +235,7 @@ def test_libraries_are_deployed_and_judged(library, tmp_path):
         (lambda: weft.place(pairs(), "ring:4", axes={"x": 0}), '--> axes="x=0"'),
         (lambda: weft.problem("ring:4", "allgather", size=1.5), "whole number of bytes, got 1.5"),
         (lambda: weft.problem("ring:4", "allgather", size=float("nan")), "bytes, got nan"),
+        (lambda: weft.problem("ring:4", "allgather", message_us=-0.5), "expected 0 µs or more"),
         (lambda: weft.problem("ring:4", "allgather", size=b"1MiB"), "cannot be of type bytes"),
         (lambda: weft.rail_planner("dgx9"), "unknown topology"),
     ],

@@ -84,6 +84,18 @@ torus:3x3 alltoall 64MiB
 full:8 alltoall 1MiB
 hypercube:4 allgather 1MiB
 line:6 allgather 4MiB
+dgx2 allreduce 16MiB
+dgx-a100 alltoall 4MiB
+dgx-h100:nodes=2 broadcast 8MiB
+dgx-h100:nodes=2 alltoall 1MiB
+dgx-a100:nodes=4 allgather 4MiB
+mi250 reduce_scatter 64MiB
+mi300x allgather 64KiB
+mesh:4x4,dead=0-1 allreduce 16MiB
+torus:4x4 broadcast 16MiB
+torus:3x3x3 allgather 16MiB
+hypercube:3 allreduce 256KiB
+ring:5 broadcast 1MiB
 """)
 
 

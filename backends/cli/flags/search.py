@@ -68,7 +68,14 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
     require_optimal: bool = search(
         "--require-optimal",
         action="store_true",
-        help="exit with 3 unless the answer is proved best",
+        help="exit with 3 unless the answer is proved best; messages then cost nothing",
+    )
+    message_cost: Fraction | None = search(
+        "--message-cost",
+        metavar="TIME",
+        parse=parse_microseconds,
+        help="of each message beside its bytes, where slices, orders and schedules are chosen "
+        "(default: 10ns; with --require-optimal 0us)",
     )
     stream: bool = search(
         "--stream",

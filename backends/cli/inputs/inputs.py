@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UserError
@@ -237,4 +238,8 @@ def make_problem(
     size = args.size
     if objective is Objective.TIME and (size is None or size.low != size.high):
         raise UserError("the objective time needs one message size", hint="--size 1MiB")
-    return Problem(topology, collective, sketch, objective, size.low if size else None)
+    cost = args.message_cost
+    if cost is None and args.require_optimal:
+        cost = Fraction(0)  # the bound is of times without it
+    at = size.low if size else None
+    return Problem(topology, collective, sketch, objective, at, message_us=cost)

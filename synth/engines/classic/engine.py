@@ -29,7 +29,7 @@ from ...frontier.objective import meets_bound, pareto
 from ...judge.verify import verify
 from ...time.latency import latency_us
 from ...time.schedule_time import simulate, simulation_steps
-from ...time.slices import WITH_MESSAGES, fewest_slices
+from ...time.slices import SLICE_EFFORT, SliceEffort, fewest_slices
 from ..packing.casts.search import CastEffort, in_slices
 from .effort import ClassicEffort
 from .grid import RankGrid, grid_at
@@ -311,7 +311,7 @@ class _Judge:
                 break
         size = self.problem.bytes or 1
         segments = fewest_slices(
-            tried, lambda n: simulate(replace(schedule, segments=n), size).time_us
+            tried, lambda n: simulate(replace(schedule, segments=n), size).time_us, self.slices
         )
         self.look_at(name, replace(schedule, segments=segments))
 
@@ -319,7 +319,7 @@ class _Judge:
         """Try slices in planned orders: multicasts of one run beside the sums of the next."""
         if self.problem.objective is Objective.LATENCY or _fixes_chunk_count(self.problem.sketch):
             return
-        effort = CastEffort(most_jobs=self.effort.most_sliced)
+        effort = CastEffort(most_jobs=self.effort.most_sliced, slices=self.slices)
         size = self.problem.bytes or self.effort.bandwidth_bytes
         self.look_at(name, in_slices(schedule, size, self.meter, effort)[1])
 
@@ -347,7 +347,12 @@ class _Judge:
             return latency_us(schedule)
         if self.problem.objective is Objective.BANDWIDTH:
             return simulate(schedule, self.effort.bandwidth_bytes).time_us
-        return simulate(schedule, self.problem.bytes or 1, WITH_MESSAGES).time_us
+        return simulate(schedule, self.problem.bytes or 1, self.slices.model).time_us
+
+    @property
+    def slices(self) -> SliceEffort:
+        """The cost of a message, and what it may lose."""
+        return SLICE_EFFORT.of(self.problem)
 
     def outcome(self, *statements: str) -> Outcome:
         proved = not statements and self._is_optimal()

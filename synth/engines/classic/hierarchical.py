@@ -216,6 +216,31 @@ def two_step(p: Builder, grid: RankGrid) -> None:
     _settle(have)
 
 
+def rail_first(p: Builder, grid: RankGrid) -> None:
+    """Across the rails to the same local rank of the destination's host, then in the host.
+
+    What goes to a host is one message, as it lies side by side in the input.
+    """
+    g, m = _sides(grid)
+    at = list(grid.lines(0))
+    have: list[Blocks] = [{} for _ in range(p.ranks)]
+    for shift in range(m):
+        for b, host in enumerate(at):
+            far = at[(b + shift) % m]
+            for src, there in zip(host, far, strict=True):
+                blocks = {(src, dst): _data(p, src, dst) for dst in far}
+                have[there] |= _send_to_scratch(blocks, there)
+    for shift in range(1, g):
+        for host in at:
+            for i, here in enumerate(host):
+                there = host[(i + shift) % g]
+                wanted = [pair for pair in have[here] if pair[1] == there]
+                have[there] |= _send_to_scratch(
+                    {pair: have[here].pop(pair) for pair in wanted}, there
+                )
+    _settle(have)
+
+
 def three_step(p: Builder, grid: RankGrid) -> None:
     """Gather in the host by destination host, across, hand out in the host."""
     g, m = _sides(grid)
@@ -318,7 +343,8 @@ def _sides(grid: RankGrid) -> tuple[int, int]:
 
 
 def two_step_cost(shape: Shape, chunks: int = 1) -> Costs:
-    """(g-1) · m blocks in the host, then (m-1) · g between hosts, all of a step at once."""
+    """(g-1) · m blocks in the host, then (m-1) · g between hosts, all of a step at once; in any
+    order of the two."""
     g, m = shape
     return (
         HockneyCost(int(g > 1), Fraction((g - 1) * m, g * m)),
@@ -450,6 +476,7 @@ HIERARCHICAL = (
         for kind in (Kind.BROADCAST, Kind.REDUCE)
     ),
     Hierarchical("two_step", _A2A, _HOSTS, two_step, two_step_cost, MSCCLANG),
+    Hierarchical("rail_first", _A2A, _HOSTS, rail_first, two_step_cost, MSCCLANG),
     Hierarchical("three_step", _A2A, _HOSTS, three_step, three_step_cost, MSCCLANG),
 )
 """All of them, by name, then collective."""

@@ -46,7 +46,7 @@ from ...solvers.cp_sat import CpModel, Term
 from ...time.order import LARGE
 from ...time.schedule_time import simulate
 from ..packing.casts.schedule import planned
-from ..packing.casts.search import in_slices
+from ..packing.casts.search import CAST_EFFORT, in_slices
 from .casts import CastSpace
 from .frontier import candidates, without_empty_steps
 from .instance import ExactQuestion, ExactRun, Space
@@ -129,7 +129,7 @@ class SumSearch:
         )
         size = self.problem.bytes or LARGE
         if self.problem.objective is Objective.TIME:
-            _, schedule = in_slices(schedule, size, meter)
+            _, schedule = in_slices(schedule, size, meter, CAST_EFFORT.of(self.problem))
         else:
             orders = schedule, planned(schedule, 1)
             schedule = min(orders, key=lambda one: simulate(one, size).time_us)

@@ -41,7 +41,7 @@ from ...frontier.objective import point_of
 from ...judge.allowed_pairs import orbits_for
 from ...lp.certified import common_denominator
 from ...time.schedule_time import simulate
-from ..packing.order.order_search import OrderLimits, Planned, quickest
+from ..packing.order.order_search import ORDER_EFFORT, OrderLimits, Planned, quickest
 from ..packing.order.plan import PackingPlan, PlanQuotient, unfolded
 from ..packing.paths.columns import SplitTask, figures, generate, split, trees_of
 from ..packing.paths.matching import in_rounds
@@ -201,7 +201,9 @@ def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Obser
     )
     observer.stage("order")
     packings = _candidates(effort, problem, found, budget, meter)
-    trial = OrderLimits(meter.part(effort.order_share), seed=budget.seed)
+    trial = OrderLimits(
+        meter.part(effort.order_share), seed=budget.seed, effort=ORDER_EFFORT.of(problem)
+    )
     candidates = [_quotient(p, effort.most_unfolded) for p in packings]
     planned = quickest(candidates, size, trial)
     point = _planned_point(problem, planned)

@@ -263,13 +263,17 @@ class _PlanSearch:
 
     def _cut(self) -> int:
         """Return the fewest pieces whose steadiest plan takes little more than the least."""
-        most = SLICE_EFFORT.near(min(plan.cost_us for plan in self.best.values()))
+        slices = SLICE_EFFORT.of(self.problem)
+        cost = {pieces: plan.cost_us(slices.message_us) for pieces, plan in self.best.items()}
+        most = slices.near(min(cost.values()))
         tried = []
-        for pieces, best in self.best.items():
-            if best.cost_us <= most:
+        for pieces in self.best:
+            if cost[pieces] <= most:
                 plan = self._steadiest(pieces)[0]
-                tried.append((plan.cost_us + self.worst[plan] - plan.time_us, pieces))
-        return fewest_slices(tried, lambda pieces: self.best[pieces].time_us)
+                tried.append(
+                    (plan.cost_us(slices.message_us) + self.worst[plan] - plan.time_us, pieces)
+                )
+        return fewest_slices(tried, lambda pieces: self.best[pieces].time_us, slices)
 
     def _point(self, pieces: int) -> Point:
         schedule = self._schedule(pieces, self._steadiest(pieces)[0])

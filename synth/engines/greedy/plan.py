@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 from ...fabric.hop_table import HopTable
-from ...time.slices import SLICE_EFFORT
 
 BLOCK = 1 << 22
 """Approximate number of transfers in a block of a stream."""
@@ -58,11 +58,10 @@ class TransferPlan:
             return 0.0
         return self.machine.us(int((self.start + self.machine.arrives[self.hop]).max()))
 
-    @property
-    def cost_us(self) -> float:
-        """The same, and the cost of the messages of the hop that has the most."""
+    def cost_us(self, message_us: Fraction) -> float:
+        """Return the same, and the cost of the messages of the hop that has the most."""
         most = int(np.bincount(self.hop).max(initial=0))
-        return self.time_us + most * float(SLICE_EFFORT.message_us)
+        return self.time_us + most * float(message_us)
 
 
 def plan_of(machine: HopTable, blocks: Iterable[TransferBlock]) -> TransferPlan:

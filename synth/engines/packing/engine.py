@@ -35,7 +35,7 @@ from ...joint.union import has_union, joint_union, union_carriers
 from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_tables import Prepared, doubled, prepare
 from ...time.schedule_time import simulate
-from ...time.slices import WITH_MESSAGES, fewest_slices
+from ...time.slices import SLICE_EFFORT, fewest_slices
 from .casts.search import (
     CastEffort,
     OnMachine,
@@ -82,7 +82,8 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     shares, columns = carried_columns(union_carriers(topology, found))
     plain = Schedule.from_columns(topology, collective.cut_further(shares), *columns)
     meter.spend(2 * len(plain))
-    charged, free, points = prepare(plain, WITH_MESSAGES), prepare(plain), list[Point]()
+    slices, points = SLICE_EFFORT.of(problem), list[Point]()
+    charged, free = prepare(plain, slices.model), prepare(plain)
     most = min(UNION_EFFORT.most_segments, UNION_EFFORT.most_jobs // max(1, len(plain)))
 
     def time(tables: Prepared, segments: int) -> float:
@@ -93,7 +94,7 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
         if points and meter.over():
             break
         tried = doubled(partial(time, charged), most, UNION_EFFORT.worse)
-        segments = fewest_slices(tried, partial(time, free))
+        segments = fewest_slices(tried, partial(time, free), slices)
         point = _union_point(problem, replace(plain, segments=segments), size)
         points.append(point)
     best = list({point.schedule.segments: point for point in reversed(points)}.values())[::-1]
@@ -340,7 +341,7 @@ class _TransferSearch:
             self.meter.of(max(self.meter.left, round(self.effort.order_least * self.meter.limit))),
             segments=self.packer.segments,
             seed=self.budget.seed,
-            effort=self.effort.order,
+            effort=self.effort.order.of(self.problem),
         )
         self.observer.stage("order")
         points: list[Point] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any
@@ -29,10 +30,10 @@ from ...bounds.switch_gain import beyond_transfers
 from ...frontier.objective import Incumbents, meets_bound
 from ...reductions.solve import solve
 from ...time.latency import latency_us
-from ...time.margin import steadiest, worst_us
+from ...time.margin import MARGIN_EFFORT, steadiest, worst_us
 from ...time.order import LARGE, arranged
 from ...time.schedule_time import simulate, simulation_steps
-from ...time.slices import SLICE_EFFORT, WITH_MESSAGES
+from ...time.slices import SLICE_EFFORT
 from ..packing.trees.demands import moves_pairs
 from .members import (
     FOR_SKETCHES,
@@ -406,6 +407,7 @@ class Race:
                 first = outcome.statements[0] if outcome.statements else str(outcome.status)
                 words = [p.words for p in kept if p.words and finder(p) == name]
                 lines += [f"{name}: {x}" for x in dict.fromkeys(words or [first])]
+        lines += self._passed_over(kept)
         others = [name for name in self.outcomes if name not in finders]
         if kept and others:
             lines.append(f"no better: {', '.join(others)}")
@@ -420,6 +422,19 @@ class Race:
             lines.append("interrupted")
         return tuple(lines)
 
+    def _passed_over(self, kept: Sequence[Point]) -> Iterator[str]:
+        """Yield a statement of the quickest schedule if another one was taken at the size."""
+        if self.problem.objective is not Objective.TIME or not (kept and self.found):
+            return
+        size = self.problem.bytes or 1
+        quick = self._best(size)
+        if self._time(kept[0], size) > MARGIN_EFFORT.alike * self._time(quick, size):
+            yield (
+                f"passed over: {self._time(quick, size):,.4g} µs by {finder(quick)}, in "
+                f"{_messages(quick.schedule):,} messages; this one has "
+                f"{_messages(kept[0].schedule):,}"
+            )
+
     def _select(self) -> list[Point]:
         if self.problem.objective is Objective.FRONTIER:
             return self._frontier()
@@ -433,16 +448,17 @@ class Race:
         size = self.problem.bytes or 1
         costs: list[tuple[float, Point]] = []
         found = sorted(self.found, key=self._worth)
-        lost = SLICE_EFFORT.kept(self._time(found[0], size))
+        slices = SLICE_EFFORT.of(self.problem)
+        lost = slices.kept(self._time(found[0], size))
         for point in found:
             least = min((us for us, _ in costs), default=math.inf)
-            if self._time(point, size) > min(lost, SLICE_EFFORT.near(least)):
+            if self._time(point, size) > min(lost, slices.near(least)):
                 break  # with its messages it takes no less
             if len(self.found) > 1:
                 self.meter.spend(simulation_steps(point.schedule))
-                least = simulate(point.schedule, size, WITH_MESSAGES).time_us
+                least = simulate(point.schedule, size, slices.model).time_us
             costs.append((least, point))
-        most = SLICE_EFFORT.near(min(us for us, _ in costs))
+        most = slices.near(min(us for us, _ in costs))
         near = [(self._time(p, size), p) for us, p in costs if us <= most]
         return steadiest(near, lambda p: worst_us(p.schedule, size, self.meter))
 
@@ -505,6 +521,11 @@ def finder(point: Point) -> str:
 def _most_sent(schedule: Schedule) -> int:
     """Return the most transfers that a rank sends."""
     return int(np.bincount(schedule.src).max(initial=0)) if len(schedule) else 0
+
+
+def _messages(schedule: Schedule) -> int:
+    """Return the transfers of all slices."""
+    return schedule.moves * schedule.segments
 
 
 def _with_finder(point: Point, engine: Engine) -> Point:

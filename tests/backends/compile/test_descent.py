@@ -36,6 +36,21 @@ def test_the_plain_form_is_always_among_the_starts(size: int, parts: tuple[int, 
     assert len(starts) == 4
 
 
+def test_small_messages_of_very_many_moves_start_in_one_piece() -> None:
+    """On 64 ranks one start in 16 pieces is the work of a whole race."""
+    space, many, few = FormSpace(), 8064, 960
+    assert {one.pieces for one in space.starts(1 << 20, many)} == {1, 8}
+    assert space.starts(1 << 20, few) == space.starts(1 << 20)
+    assert space.starts(1 << 30, many) == space.starts(1 << 30)
+
+
+def test_a_form_of_large_messages_is_looked_at_after_the_descents() -> None:
+    space, (probe,) = FormSpace(order=tuple(Order)), FormSpace(order=tuple(Order)).probes(1 << 30)
+    found = race(space, 1 << 30, lambda form, _: 1.0 if form == probe else 2.0)
+    assert min(found, key=found.__getitem__) == probe
+    assert not space.probes(1 << 20)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_best_is_found_within_the_limits_and_never_worse_than_the_plain_form(seed: int) -> None:
     times = bumpy(seed)

@@ -301,6 +301,20 @@ def test_those_that_were_not_asked_are_named() -> None:
     assert "classic" in line
 
 
+def test_a_quicker_schedule_that_was_passed_over_is_named() -> None:
+    """Trees in many segments are quicker on the ring, by less than their messages take."""
+    problem = Problem(topology("ring:8"), make("allreduce", 8), None, Objective.TIME, 64 << 10)
+    us, said = {}, {}
+    for cost in (None, 0):
+        outcome = synthesize(replace(problem, message_us=cost), budget=Budget(2))
+        us[cost] = simulate(outcome.points[0].schedule, 64 << 10).time_us
+        said[cost] = "passed over" in " ".join(outcome.statements)
+    assert us[0] < us[None] <= 1.01 * us[0] + 0.5
+    assert not said[0]
+    with pytest.raises(UserError, match="expected 0 µs"):
+        replace(problem, message_us=-1)
+
+
 def test_schedules_of_more_moves_than_the_runtime_takes_are_no_candidates() -> None:
     """Many trees are quicker, and too many transfers of a rank for its program."""
     machine, size = topology("mi250"), 64 << 20

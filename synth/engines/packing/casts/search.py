@@ -45,7 +45,7 @@ from ....judge.verify import verify
 from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
 from ....time.schedule_tables import doubled, prepare
 from ....time.schedule_time import simulate
-from ....time.slices import WITH_MESSAGES, fewest_slices
+from ....time.slices import SLICE_EFFORT, SliceEffort, fewest_slices
 from ..trees.model import point_of
 from .schedule import Pair, lifted, planned, schedule_of
 
@@ -66,6 +66,11 @@ class CastEffort(Effort):
     some_segments: int = setting(
         8, "slices from which an order that is behind another one gets no more of its own"
     )
+    slices: SliceEffort = SLICE_EFFORT
+
+    def of(self, problem: Problem) -> CastEffort:
+        """Return these limits with the cost of a message that the problem states, if any."""
+        return replace(self, slices=self.slices.of(problem))
 
 
 CAST_EFFORT = CastEffort()
@@ -94,11 +99,11 @@ def casts_help(problem: Problem) -> bool:
 def cast_points(problem: Problem, sizes: Sequence[int], meter: Meter) -> list[Point]:
     """Return the best schedules with casts, one for each size at which another one is best."""
     points: list[Point] = []
-    by_rate = problem.objective is Objective.BANDWIDTH
+    by_rate, effort = problem.objective is Objective.BANDWIDTH, CAST_EFFORT.of(problem)
     for size in sizes:
         if points and meter.over():
             break
-        found = _best_of(problem.topology, problem.collective, by_rate, size, CAST_EFFORT)
+        found = _best_of(problem.topology, problem.collective, by_rate, size, effort)
         if found is not None:
             steps, schedule, candidate = found
             meter.spend(steps)
@@ -224,7 +229,7 @@ def in_slices(
     nearly as quick as any, and the schedule in it."""
     jobs = max(1, len(plain) + len(plain.casts.links))
     runs = {lag: plain if lag is None else planned(plain, lag) for lag in LAGS}
-    tables = {lag: prepare(one, WITH_MESSAGES) for lag, one in runs.items()}
+    tables = {lag: prepare(one, effort.slices.model) for lag, one in runs.items()}
     found: list[tuple[float, int, int | None]] = []
     least: dict[int, float] = {}
 
@@ -243,6 +248,7 @@ def in_slices(
     segments = fewest_slices(
         ((us, n) for us, n, _ in found),
         lambda n: min(free[lag].time(size, segments=n) for _, m, lag in found if m == n),
+        effort.slices,
     )
     for lag in LAGS:
         same = lag == 0 and plain.steps <= 2  # as 1, half a slice behind

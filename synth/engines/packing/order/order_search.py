@@ -16,6 +16,7 @@ import numpy as np
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 
 from ....base.effort import Effort, setting
@@ -88,6 +89,10 @@ class OrderEffort(Effort):
     )
     restarts: int = setting(24, "orders of the winner with noise, at most")
     restart_jobs: int = setting(2_000_000, "slices · hops of all restarts together")
+
+    def of(self, problem: Problem) -> OrderEffort:
+        """Return these limits with the cost of a message that the problem states, if any."""
+        return replace(self, slices=self.slices.of(problem))
 
 
 ORDER_EFFORT = OrderEffort()
