@@ -64,6 +64,13 @@ def run(args: ExplainFlags, console: Console) -> int:
         ("-s/--sketch", args.sketch),
     )
     assert args.sketch is not None
+    if args.size and (args.at or (args.within and args.size.low < args.size.high)):
+        raise UserError(
+            "expected one message size, got "
+            + ("--at and --size" if args.at else "a range for --within"),
+            where="--size",
+            hint="leave out --size, and name one with --at",
+        )
     topology, collective = read_problem(args, args.sketch)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:

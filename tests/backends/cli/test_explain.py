@@ -123,3 +123,9 @@ def test_a_time_that_is_possible_or_not_decided(weft: Weft, sketch: Path) -> Non
     flags = ("-t", "dgx1", "--within", "9.9us", "--effort", "0.0001")
     sketch.write_text("sketch s\ncollective allgather\nchunks 1\n")
     weft("explain", sketch, *flags, "--at", "1MiB").ended(3)
+
+
+def test_one_message_size_for_a_time(weft: Weft, sketch: Path) -> None:
+    size = ("--size", "1KiB:1MiB")
+    weft("explain", sketch, "--at", "1MiB", *size).ended(2, "got --at and --size")
+    weft("explain", sketch, *size, "--within", "9us").ended(2, "a range for --within")
