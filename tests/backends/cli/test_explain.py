@@ -129,3 +129,9 @@ def test_one_message_size_for_a_time(weft: Weft, sketch: Path) -> None:
     size = ("--size", "1KiB:1MiB")
     weft("explain", sketch, "--at", "1MiB", *size).ended(2, "got --at and --size")
     weft("explain", sketch, *size, "--within", "9us").ended(2, "a range for --within")
+
+
+def test_a_sketch_from_stdin_needs_its_problem_beside_it(weft: Weft, sketch: Path) -> None:
+    text = sketch.read_text()  # whose rules exclude each other
+    weft("explain", "-", stdin=text).ended(2, "-t TOPO -c COLL -s -")
+    weft("explain", *PROBLEM, "-s", "-", stdin=text).ended(1)
