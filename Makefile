@@ -83,6 +83,7 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/switch_sweep.py
 	$(BIN)/python tests/grade/cast_sweep.py
 	$(BIN)/python tests/grade/certificates_sweep.py
+	$(BIN)/python tests/grade/certificates_sweep.py waves
 	$(BIN)/python tests/grade/solver_deaths.py
 	$(BIN)/python tests/grade/fuzz_readers.py
 	$(BIN)/python tests/grade/fuzz_guards.py

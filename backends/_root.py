@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         show,
         verify_run,
     )
+    from weft.backends.report.structure import structure
     from weft.dsl.author.builder import Builder
     from weft.dsl.author.recipe import load as load_algorithm
     from weft.dsl.author.recipe import program
@@ -164,6 +165,7 @@ _HOME = MappingProxyType(
         "show": "weft.backends.notebook.verbs:show",
         "simulate": "weft.backends.notebook.search:simulate",
         "simulate_program": "weft.synth.time.program_time:simulate_program",
+        "structure": "weft.backends.report.structure:structure",
         "synthesize": "weft.backends.notebook.search:synthesize",
         "target": "weft.dsl.nouns.runtime:target",
         "time_frontier": "weft.backends.notebook.search:time_frontier",
@@ -241,6 +243,7 @@ __all__ = [
     "show",
     "simulate",
     "simulate_program",
+    "structure",
     "synthesize",
     "target",
     "time_frontier",

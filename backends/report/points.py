@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -11,6 +12,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import number, rational
 from weft.dsl.nouns.problem import Objective
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.bounds.in_chunks import own_chunk_bound
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.time.latency import latency_us
 from weft.synth.time.schedule_time import simulate
@@ -116,6 +118,18 @@ def standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict
     return {"value": number(took), "gap": _gap(took, float(least))}
 
 
+def in_chunks(point: Point, problem: Problem) -> dict[str, Any]:
+    """Return ``in_chunks``, the bound for schedules in the same pieces and the distance from it;
+    nothing where the objective is not a time, or the bound is not known."""
+    if problem.objective is not Objective.TIME:
+        return {}
+    size = problem.bytes or 1
+    own = own_chunk_bound(point.schedule, size)
+    if own is None:
+        return {}
+    return {"in_chunks": own.to_json() | {"gap": number(own.gap(time_us(point, size)))}}
+
+
 def _gap(larger: float, smaller: float) -> float:
     return max(0.0, larger / smaller - 1) if smaller else 0.0
 
@@ -161,3 +175,26 @@ def file_name(point: Point) -> str:
     if point.rate is None:
         return f"{name}-{point.rounds}rounds-{point.factor}chunks.json"
     return f"{name}-{point.factor}chunks-{point.schedule.segments}segments.json"
+
+
+# --- turns of a race ------------------------------------------------------------------------------
+
+
+TURN_COLUMNS = ("engine", "got", "spent", "best", "why", "then")
+"""Keys of a turn (:class:`weft.synth.engines.portfolio.members.Turn`); got and spent in units of
+effort, best in the unit of the objective."""
+
+
+def turn_rows(turns: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Return a row of texts for each turn, in the order of :data:`TURN_COLUMNS`."""
+    return [
+        [
+            str(turn["engine"]),
+            f"{float(turn['got']):.2f}",
+            f"{float(turn['spent']):.2f}",
+            "–" if turn["value"] is None else f"{float(turn['value']):,.3f}",
+            str(turn["why"]),
+            str(turn["then"]),
+        ]
+        for turn in turns
+    ]

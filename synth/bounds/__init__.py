@@ -3,7 +3,7 @@
 One file per argument: paths (:mod:`.distance`), cuts (:mod:`.cut`), link prices (:mod:`.flow`),
 partitions (:mod:`.partition`), trees (both in :mod:`.trees`), latency before and after a cut
 (:mod:`.composite`), pairs served in time (:mod:`.reach`). On all programs of a runtime:
-:mod:`.programs`.
+:mod:`.programs`. On schedules that forward chunks whole: :mod:`.in_chunks`.
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
@@ -22,6 +22,7 @@ from __future__ import annotations
 from .bounds import ROOTED, Bounds, binding, bounds, lower_bound_us
 from .composite import Composite
 from .effort import BOUND_EFFORT
+from .in_chunks import ChunkBound, chunk_bound, own_chunk_bound
 from .programs import RuntimeBound, program_machine, runtime_bound
 from .trees import tree_prices
 from .words import BandwidthBound
@@ -31,11 +32,14 @@ __all__ = [
     "ROOTED",
     "BandwidthBound",
     "Bounds",
+    "ChunkBound",
     "Composite",
     "RuntimeBound",
     "binding",
     "bounds",
+    "chunk_bound",
     "lower_bound_us",
+    "own_chunk_bound",
     "program_machine",
     "runtime_bound",
     "tree_prices",

@@ -101,6 +101,21 @@ class BoundEffort(Effort):
         12, "distances from a cut for which its chunks are counted in composite bounds, at most"
     )
 
+    chunk_ranks: int = setting(
+        64, "ranks of a machine up to which verbs add bounds of whole chunks to others", least=0
+    )
+    whole_chunks: int = setting(
+        1024, "whole chunks, slices of them counted, up to which they do so", least=0
+    )
+    wave_ranks: int = setting(
+        256, "ranks of a machine up to which waves of whole chunks are counted", least=0
+    )
+    wave_sets: int = setting(
+        64, "hosts, and sets that quicker hops join, whose waves are counted, at most", least=0
+    )
+    wave_receptions: int = setting(
+        20_000, "receptions that are counted for the whole chunks of one host, at most", least=0
+    )
     reach_ranks: int = setting(
         64, "ranks of a machine up to which pairs of ranks across cuts are counted", least=0
     )

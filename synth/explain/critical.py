@@ -21,6 +21,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
+from ..bounds.in_chunks import ChunkBound, own_chunk_bound
 from ..fabric.fabric import fabric_of
 from ..fabric.occupancy import resource_name, transfer_of_link
 from ..judge.replay import replay
@@ -68,6 +69,8 @@ class Binding:
     # The critical path, from time 0; none of a schedule in slices or with casts, whose parts start
     # before those that they wait for have ended
     chain: tuple[ChainLink, ...]
+    # The bound for schedules that forward the same pieces whole; None where it is not known
+    in_chunks: ChunkBound | None = None
 
     @property
     def share(self) -> float:
@@ -95,7 +98,14 @@ def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = No
     told = schedule.segments == 1 and not len(schedule.casts)
     chain = tuple(_ChainTracer(schedule, run).links()) if told else ()
     return Binding(
-        schedule, run, busiest, float(run.busy_us[busiest]), float(least), certificate, chain
+        schedule,
+        run,
+        busiest,
+        float(run.busy_us[busiest]),
+        float(least),
+        certificate,
+        chain,
+        own_chunk_bound(schedule, message_bytes),
     )
 
 
@@ -167,6 +177,9 @@ def gap_words(found: Binding) -> list[str]:
         return ["the time is the bound: no schedule is quicker"]
     over = time / least - 1 if least else float("inf")
     said = [f"{time - least:,.3f} µs ({over:.2%}) above the bound"]
+    own = found.in_chunks
+    if own is not None and float(own.us) > least * (1 + EQUAL):
+        said += [f"{chunk_gap_words(own, time)}: {own.certificate.text}"]
     idle = time - busy
     if busy > least * (1 + EQUAL):
         said.append(
@@ -184,6 +197,13 @@ def gap_words(found: Binding) -> list[str]:
             "are the way to be quicker"
         )
     return said
+
+
+def chunk_gap_words(own: ChunkBound, us: float) -> str:
+    """Return the distance of a time in µs from the bound in whole chunks."""
+    gap = own.gap(us)
+    above = f"{gap:.2%} above {float(own.us):,.3f} µs, the" if gap > EQUAL else "this is the"
+    return f"{above} bound for {own.holds_for}"
 
 
 def _counted(found: Binding) -> str:

@@ -55,6 +55,16 @@ class ExplainEffort(Effort):
     provable: int = setting(
         128, "chunks times ranks up to which the engine exact is asked to prove a conflict"
     )
+    within_pieces: tuple[int, ...] = setting(
+        (1, 2, 3, 4),
+        "chunks per unit that plans by a time are looked for in, where the sketch names no number",
+    )
+    within_best: float = setting(
+        1.0, "effort for the shortest plan of a sketch without one of its lines, at most"
+    )
+    within_intervals: int = setting(
+        2500, "pairs of chunk and hop up to which CP-SAT is asked for a plan by a time"
+    )
 
 
 EXPLAIN_EFFORT = ExplainEffort()

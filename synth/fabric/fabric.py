@@ -86,7 +86,7 @@ class Fabric:
         """µs that a byte occupies each resource."""
         made: dict[int, Fraction] = {}  # links share the objects of few bandwidths
         return tuple(
-            made.get(id(b)) or made.setdefault(id(b), 1 / (b * BYTES_PER_US_PER_GBPS))
+            made.get(id(b)) or made.setdefault(id(b), Fraction(1) / (b * BYTES_PER_US_PER_GBPS))
             for b in self.bandwidth
         )
 

@@ -20,7 +20,7 @@ ROUTES = 4
 """Ways that are looked at between two GPUs, where nodes that only forward lie between."""
 
 FINEST = 1 << 40
-"""Ticks in a µs, at most; where exact times need more, they are rounded up to 2^-20 of the
+"""Ticks in a µs, at most; where exact times need more, they are rounded to 2^-20 of the
 shortest."""
 
 
@@ -70,8 +70,8 @@ class HopTable:
         return float(Fraction(ticks) / self.unit)
 
 
-def hop_table_of(topology: Topology, chunk_bytes: Fraction) -> HopTable:
-    """The hops of a topology for chunks of a size.
+def hop_table_of(topology: Topology, chunk_bytes: Fraction, *, down: bool = False) -> HopTable:
+    """The hops of a topology for chunks of a size; ``down``: times are not rounded up but down.
 
     Hops are the links where all nodes are GPUs, else the quickest ``ROUTES`` routes of each pair.
     """
@@ -87,7 +87,8 @@ def hop_table_of(topology: Topology, chunk_bytes: Fraction) -> HopTable:
         if unit > FINEST:
             unit = max(1, math.ceil((1 << 20) / min(times)))
             break
-    ticks, alphas = ([math.ceil(x * unit) for x in some] for some in (times, fabric.latency))
+    whole = math.floor if down else math.ceil
+    ticks, alphas = ([whole(x * unit) for x in some] for some in (times, fabric.latency))
     return _tables(topology, routes, ticks, alphas, unit)
 
 

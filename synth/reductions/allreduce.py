@@ -246,9 +246,10 @@ def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -
 
 def _certified(point: Point, problem: Problem, static: Fraction, certificate: Certificate) -> Point:
     """The point with the better of two bounds: the one for any number of steps, and that of a
-    broadcast of S steps, which every allreduce of S steps contains for every root."""
+    broadcast of S steps, which every allreduce of S steps contains for every root. The latter
+    counts in rounds: it is none of a schedule without rounds, whose steps may overlap."""
     steps_bound, root = (Fraction(0), 0)
-    if point.rounds_per_chunk > static:
+    if point.rate is None and point.rounds_per_chunk > static:
         steps_bound, root = _broadcast_bound(problem.topology, point.steps)
     bound = max(static, steps_bound)
     if steps_bound > static:

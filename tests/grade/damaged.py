@@ -24,7 +24,7 @@ from weft.dsl.nouns.problem import Objective, Problem, check_connected
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.portfolio.engine import PortfolioEffort
+from weft.synth.engines.portfolio.engine import Portfolio
 from weft.synth.explain.critical import gap_words, what_binds
 from weft.synth.time.schedule_time import simulate
 
@@ -36,7 +36,7 @@ SLOWER = tuple(map(Fraction, ("1/2", "2/3", "3/4", "9/10")))
 MOST_OVER = 1.04
 """An allreduce at more than so many times its bound is printed in red, with the reasons."""
 
-SLOWER_THAN_HALVES = PortfolioEffort().halves_near
+SLOWER_THAN_HALVES = Portfolio().effort.halves_near
 """An allreduce may take so many times what its halves take: this near to the bound they
 do not race."""
 

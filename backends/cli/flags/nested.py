@@ -8,7 +8,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import parse_bytes
 
 from . import shared
-from .shared import CapableFlags, Flags, NestedVerbs, Ranks, WorkloadFlags, flag
+from .shared import CapableFlags, Flags, NestedVerbs, ProblemFlags, Ranks, WorkloadFlags, flag
 from .values import some_of
 
 SHAPE_KINDS = ("torus", "twisted", "circulant")
@@ -28,6 +28,20 @@ class TopoShowFlags(CapableFlags):
 
     topology: str = flag(metavar="TOPO", help="a catalogue name, a file, or -")
     group: Ranks | None = shared.of_ranks("--group", help="only these ranks")
+    structure: bool = flag(
+        "--structure",
+        action="store_true",
+        help="also what splits it (bridges, single nodes, the least cut), and the machines of the "
+        "catalogue that it is, or is a part of",
+    )
+
+
+@dataclass(frozen=True)
+class TopoDiffFlags(CapableFlags):
+    HELP: ClassVar[str] = "compare two machines: the same up to names, or which links differ"
+
+    before: str = flag(metavar="A", help="a catalogue name, a file, or -")
+    after: str = flag(metavar="B", help="another one")
 
 
 @dataclass(frozen=True)
@@ -126,12 +140,15 @@ TOPO = NestedVerbs(
     """examples:
   weft topo list
   weft topo show dgx-a100:nodes=2
+  weft topo show measured.json --structure
+  weft topo diff dgx1 measured.json
   weft topo search --ranks 64 --degree 4 -c alltoall
   nvidia-smi topo -m | weft topo import - -o my-box.json
   weft topo calibrate my-box.json all_reduce.txt all_gather.txt -o measured.json""",
     {
         "list": TopoListFlags,
         "show": TopoShowFlags,
+        "diff": TopoDiffFlags,
         "import": TopoImportFlags,
         "calibrate": TopoCalibrateFlags,
         "search": TopoSearchFlags,
@@ -185,18 +202,42 @@ class SketchImportFlags(Flags):
     force: bool = shared.force("overwrite the files")
 
 
+@dataclass(frozen=True)
+class SketchDeriveFlags(ProblemFlags):
+    HELP: ClassVar[str] = "sketches that weft derives from a machine, raced, as text to edit"
+    DESCRIPTION: ClassVar[str | None] = (
+        "Phases over hosts and rails, relays at shared NICs, chains, wide links, moves: each that "
+        "fits is raced. The quickest comes first, the others follow as comments, with their times."
+    )
+
+    size: int = flag(
+        "--size",
+        metavar="SIZE",
+        parse=parse_bytes,
+        default=1 << 20,
+        help="message size of the race (default: 1MiB)",
+    )
+    effort: float = shared.effort("the race of each sketch", 2.0)
+    time: float | None = shared.cut_off("each race")
+    seed: int = shared.seed("of the races")
+    output: str | None = shared.output("a file (default: to stdout)")
+    force: bool = shared.force("overwrite the file")
+
+
 SKETCH = NestedVerbs(
     """examples:
   weft sketch list
   weft sketch show dgx2_relay
   weft sketch fmt my.sketch            formats the file in place; - for a filter
   weft sketch fmt --check my.sketch    exit code 1 if it is not canonical
-  weft sketch import sk.json -t topo.json -o sk.sketch --machine machine.json""",
+  weft sketch import sk.json -t topo.json -o sk.sketch --machine machine.json
+  weft sketch derive -t ndv2:nodes=2 -c allgather -o mine.sketch""",
     {
         "list": SketchListFlags,
         "show": SketchShowFlags,
         "fmt": SketchFmtFlags,
         "import": SketchImportFlags,
+        "derive": SketchDeriveFlags,
     },
 )
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
+from weft.dsl.base.units import SizeRange, parse_bytes, parse_microseconds, parse_size_range
 
 from . import shared
 from .shared import (
@@ -189,6 +189,7 @@ class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
   weft bound -t dgx1 -c allgather
   weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
   weft bound -t dgx-h100 -c allreduce --size 64MiB --runtime executor
+  weft bound -t ndv2:nodes=2 -c allgather --size 64KiB --pieces 1   whole chunks only
   weft bound allgather.json"""
 
     file: str | None = flag(
@@ -197,6 +198,13 @@ class BoundFlags(DownFlags, RelayFlags, ModelFlags, MaybeProblemFlags):
         help="a schedule, for its machine, collective and size (instead of -t and -c)",
     )
     size: SizeRange | None = shared.size()
+    pieces: int | None = shared.count(
+        "--pieces",
+        1024,
+        "also the least time at --size of schedules that cut each unit into K equal pieces and "
+        "forward a piece only when all of it has arrived (of a schedule: its own)",
+        metavar="K",
+    )
     runtime: str | None = flag(
         "--runtime",
         choices=TIMED,
@@ -252,10 +260,14 @@ class ExplainFlags(MaybeProblemFlags):
     EXAMPLES: ClassVar[str] = """examples:
   weft explain -t dgx1 -c allgather -s mine.sketch      which rules exclude each other, or cost what
   weft explain -t ndv2:nodes=2 -c allgather -s ndv2_relay --size 1KiB:1GiB
+  weft explain mine.sketch --at 1MiB --within 9us       which lines make 9 µs impossible
   weft explain allgather.json --size 1MiB               what binds the schedule"""
 
     file: str | None = flag(
-        metavar="SCHEDULE", nargs="?", help="a schedule (instead of -t, -c and -s)"
+        metavar="SCHEDULE|SKETCH",
+        nargs="?",
+        help="a schedule (instead of -t, -c and -s); or a sketch (instead of -s), on the machine "
+        "and for the collective that it names, or those of -t and -c",
     )
     sketch: str | None = flag(
         "-s",
@@ -264,10 +276,22 @@ class ExplainFlags(MaybeProblemFlags):
         help="the sketch to explain: a name or a file, with parameters: dgx2_relay:nodes=2",
     )
     size: SizeRange | None = shared.size()
-    effort: float = shared.effort(
-        "the proof that no schedule obeys a sketch, where rules one by one do not tell", 10.0
+    at: int | None = flag(
+        "--at", metavar="SIZE", parse=parse_bytes, help="message size, where it is one: 1MiB"
     )
-    time: float | None = shared.cut_off("that proof")
+    within: Fraction | None = flag(
+        "--within",
+        metavar="TIME",
+        parse=parse_microseconds,
+        help="find lines of the sketch that together make it impossible to end in TIME (9us), none "
+        "too many, and the time without each of them",
+    )
+    effort: float = shared.effort(
+        "proofs: that no schedule obeys a sketch, where rules one by one do not tell, or that none "
+        "ends in time",
+        10.0,
+    )
+    time: float | None = shared.cut_off("those proofs")
     solver_memory: int | None = shared.solver_memory()
 
 

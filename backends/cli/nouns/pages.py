@@ -12,7 +12,7 @@ from weft.dsl.nouns.schedule import Schedule, read
 from weft.synth.judge.verify import require_valid
 
 from ...formats.format import Requirements
-from ...report.html.bench_page import convergence_section, results_page
+from ...report.html.bench_page import results_page, search_sections
 from ...report.html.library_page import library_page, plan_views
 from ...report.html.page import Make, byte_words
 from ...report.html.program_page import ShownProgram, program_page
@@ -48,8 +48,8 @@ def _single(subject: Subject, args: ShowFlags) -> Make:
     match subject.kind:
         case FileKind.SCHEDULE:
             shown = _shown(subject, args)
-            convergence = _convergence(args, shown)
-            return lambda most: schedule_page(shown, convergence, most)
+            search = _search(args, shown)
+            return lambda most: schedule_page(shown, search, most)
         case FileKind.TOPOLOGY:
             topology = subject.topology()
             page = topology_page(topology, topology_text(topology), subject.named)
@@ -98,8 +98,8 @@ def _frontier(args: ShowFlags) -> Make:
     if len({(s.schedule.topology.digest(), str(s.schedule.collective.kind)) for s in shown}) > 1:
         raise BadFile("schedules of several problems", where=args.file)
     shown.sort(key=lambda one: (one.schedule.steps, one.name))
-    convergence = _convergence(args, first)
-    return lambda most: frontier_page(Path(args.file).name, shown, convergence, most)
+    search = _search(args, first)
+    return lambda most: frontier_page(Path(args.file).name, shown, search, most)
 
 
 def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
@@ -121,10 +121,10 @@ def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
     return Shown.of(Path(subject.where).name, schedule, args.size or None, bound, choice)
 
 
-def _convergence(args: ShowFlags, shown: Shown) -> Any:
+def _search(args: ShowFlags, shown: Shown) -> Any:
     if args.log is None:
-        return None
-    return convergence_section(read_text(args.log), args.log, shown.schedule)
+        return ()
+    return search_sections(read_text(args.log), args.log, shown.schedule)
 
 
 # --- programs -------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from weft.dsl.nouns.problem import Problem
-    from weft.synth.base.engine import Point
+    from weft.synth.base.engine import Outcome, Point
 
 
 Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
@@ -272,9 +272,16 @@ class SearchLog:
             }
         )
 
-    def write(self, path: str, seconds: float, effort: float, status: str, *, force: bool) -> None:
+    def write(
+        self, path: str, seconds: float, effort: float, outcome: Outcome, *, force: bool
+    ) -> None:
         """Write the file, with a last line on the outcome."""
-        end = {"seconds": round(seconds, 3), "effort": round(effort, 6), "status": status}
+        end = {
+            "seconds": round(seconds, 3),
+            "effort": round(effort, 6),
+            "status": str(outcome.status),
+            **outcome.report,
+        }
         self._lines.append(end)
         text = "\n".join(json.dumps(one, ensure_ascii=False) for one in self._lines)
         write_text(path, text + "\n", force=force)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import exact, facts, number, rounded
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
-from weft.synth.bounds import ROOTED, binding, bounds
+from weft.synth.bounds import BOUND_EFFORT, ROOTED, binding, bounds
+from weft.synth.bounds.in_chunks import ChunkBound, chunk_bound, own_chunk_bound
 from weft.synth.bounds.programs import runtime_bound
 from weft.synth.bounds.switch_gain import switch_gain
 
@@ -24,23 +26,34 @@ from ..output.console import Console, Exit
 from ..work.relay_hint import relay_hint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.topology import Topology
     from weft.synth.bounds import Bounds
+
+NOT_COUNTED = (
+    "chunks of one size, copied or summed into one rank each, up to "
+    f"{BOUND_EFFORT.chunk_ranks} ranks and {BOUND_EFFORT.whole_chunks} chunks"
+)
+"""Which questions :func:`chunk_bound` answers."""
 
 PARTS = (("start", "start"), ("α", "alpha"), ("bytes", "bytes"))
 """Parts of the least time of a program: heads, and keys."""
 
 
 def run(args: BoundFlags, console: Console) -> int:
-    topology, collective, size = _problem(args)
+    topology, collective, size, schedule = _problem(args)
     check_connected(topology, collective)
     bound = bounds(topology, collective)
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
     programs = _programs(args, topology, collective, size)
-    for row, program in zip(sizes, programs, strict=False):
-        row |= program
+    whole = _in_chunks(args, topology, collective, schedule, size)
+    for more in (programs, whole):
+        for row, one in zip(sizes, more, strict=False):
+            row |= one
     remark = "" if programs else schedule_remark(topology)
     gain, rates = switch_gain(topology, collective), reached_rates(topology, collective)
     brought = [one.words for one in (gain, rates) if one is not None]
@@ -67,10 +80,12 @@ def run(args: BoundFlags, console: Console) -> int:
     return Exit.DONE
 
 
-def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
+def _problem(
+    args: BoundFlags,
+) -> tuple[Topology, Collective, SizeRange | None, Schedule | None]:
     if args.file is None:
         require_given(("-t/--topology", args.topology), ("-c/--collective", args.collective))
-        return *read_problem(args), args.size
+        return *read_problem(args), args.size, None
     given = (args.topology, args.group, args.collective, args.root, args.roots)
     if any(one is not None for one in given) or args.down or args.down_nic or args.down_rank:
         raise UserError(
@@ -80,7 +95,43 @@ def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
         )
     schedule = schedule_of(read_subject(args.file), "-t TOPO -c COLL state the problem otherwise")
     size = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else None
-    return schedule.topology, schedule.collective, args.size or size
+    return schedule.topology, schedule.collective, args.size or size, schedule
+
+
+def _in_chunks(
+    args: BoundFlags,
+    topology: Topology,
+    collective: Collective,
+    schedule: Schedule | None,
+    size: SizeRange | None,
+) -> list[dict[str, Any]]:
+    """Return the least times in whole chunks at each size, as entry ``in_chunks``; none where
+    neither pieces nor a schedule are named."""
+    find: Callable[[int], ChunkBound | None]
+    if args.pieces is not None:
+        if size is None:
+            told = "expected a message size, got none: whole chunks take a time at a size"
+            raise UserError(told, where="--pieces", hint="--size 1MiB")
+        if collective.factor > 1 or collective.sizes:
+            raise UserError(
+                "expected a schedule or --pieces, got both: the schedule has pieces of its own",
+                where="--pieces",
+                hint="leave out --pieces, or name -t and -c",
+            )
+        find = partial(chunk_bound, topology, collective.split(args.pieces))
+    elif schedule is not None and size is not None:
+        find = partial(own_chunk_bound, schedule)
+    else:
+        return []
+    found = [find(one) for one in size.powers()]
+    if args.pieces is not None and None in found:
+        raise UserError(
+            f"expected a collective and a machine whose whole chunks can be counted, got "
+            f"{collective} on {topology.name}",
+            where="--pieces",
+            hint=NOT_COUNTED,
+        )
+    return [{"in_chunks": one.to_json()} for one in found if one is not None]
 
 
 def _programs(
@@ -151,6 +202,7 @@ def _text(
     parts = [head]
     if sizes:
         columns = ["size:bytes", "at least µs:us", "at most GB/s:algbw_GBps", "by:certificate.kind"]
+        columns += ["whole chunks µs:in_chunks.us:us"]
         columns += ["any program µs:runtime.us:us", "protocol:runtime.protocol"]
         columns += [f"{x}:runtime.binds.{y}_us" for x, y in PARTS] + ["by:runtime.binds.argument"]
         parts.append(shown(sizes, *columns, "at best µs:runtime.at_best_us"))
@@ -158,6 +210,9 @@ def _text(
             size, reached = format_bytes(sizes[-1]["bytes"]), f"what {last['protocol']} reaches"
             told = f"programs of {last['name']} at {size}, with {reached} of bandwidths, and its α"
             parts.append(f"{told}: {last['binds']['text']}")
+        if whole := sizes[-1].get("in_chunks"):
+            size, told = format_bytes(sizes[-1]["bytes"]), whole["certificate"]["text"]
+            parts.append(f"{whole['holds_for']}, at {size}: {told}")
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
         said = {one.certificate.text for one in bound.composite[-1:]}
         parts += [t for t, kind in used.items() if kind in ("composite", "reach") and t not in said]

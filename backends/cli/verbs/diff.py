@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -12,13 +15,25 @@ from weft.dsl.base.tables import count, number, table
 from ...formats.listings import Sheets, Value
 from ...report.sizes import TEXT
 from ..flags.files import DiffFlags
-from ..nouns.noun import FileKind, refuse_model
+from ..nouns.noun import FileKind, Subject, refuse_model
 from ..nouns.program_noun import ProgramNoun
 from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
 
 
 def run(args: DiffFlags, console: Console) -> int:
+    subjects = read_both(args)
+    if not isinstance(subjects[0].noun, ProgramNoun):
+        refuse_model(args, subjects[0])
+    return compare(args, subjects, console)
+
+
+def read_both(args: DiffFlags) -> tuple[Subject, Subject]:
+    """Return the two things that are compared.
+
+    Raises:
+        UserError: both from stdin, or of different kinds. As :func:`.read_subject`.
+    """
     if args.before == args.after == "-":
         raise UserError("one of the two can come from stdin", where="-")
     before, after = (
@@ -30,18 +45,29 @@ def run(args: DiffFlags, console: Console) -> int:
             where=args.after,
             hint="name two files of one kind",
         )
-    if not isinstance(before.noun, ProgramNoun):
-        refuse_model(args, before)
-    found = differences(*(one.noun.sheets(one, args, console) for one in (before, after)))
+    return before, after
+
+
+def compare(
+    args: DiffFlags,
+    subjects: tuple[Subject, Subject],
+    console: Console,
+    head: str = "",
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """Print the differences under a line ``head``; ``facts`` are added for ``--json``."""
+    kind = subjects[0].kind
+    found = differences(*(one.noun.sheets(one, args, console) for one in subjects))
     names = _names(args.before, args.after)
-    text = differences_text(found, names) or f"equal: {before.kind}"
+    text = differences_text(found, names) or f"equal: {kind}"
     console.result(
-        text,
+        f"{head}\n\n{text}" if head and found else text,
         {
             "status": "different" if found else "equal",
-            "kind": before.kind,
+            "kind": kind,
             "before": args.before,
             "after": args.after,
+            **facts,
             "sheets": [
                 {
                     "name": changes.name,

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count, facts, microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.language.elaborate import elaborate, machine_text
+from weft.dsl.language.load import find_sketch
+from weft.dsl.language.parse import parse
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict, prove_conflict
 from weft.synth.explain.costs import costs
 from weft.synth.explain.critical import WaitReason, gap_words, what_binds
+from weft.synth.explain.within import Possibility, explain_within
 from weft.synth.fabric.occupancy import resource_name
 from weft.synth.judge.verify import require_valid
 
 from ...report.report import problem_json
 from ...report.sizes import TEXT
 from ..flags.search import ExplainFlags
+from ..flags.values import split_arguments
 from ..inputs.inputs import read_problem
+from ..inputs.machines import read_topology
 from ..inputs.sketches import read_sketch
-from ..nouns.noun import require_given, schedule_of
+from ..nouns.noun import FileKind, require_given, schedule_of
 from ..nouns.subjects import read_subject
 from ..output.console import Console, Exit
 
@@ -31,21 +38,26 @@ if TYPE_CHECKING:
     from weft.synth.explain.conflicts import Conflict
     from weft.synth.explain.costs import SketchCosts
     from weft.synth.explain.critical import Binding, ChainLink
+    from weft.synth.explain.within import Dropped, Within, WithinAnswer
+
+    from ..nouns.noun import Subject
 
 
 DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
 
+WITHIN_EXIT = {
+    Possibility.POSSIBLE: Exit.DONE,
+    Possibility.IMPOSSIBLE: Exit.NO,
+    Possibility.UNDECIDED: Exit.NOTHING_FOUND,
+}
+
 
 def run(args: ExplainFlags, console: Console) -> int:
-    given = (args.topology, args.group, args.collective, args.root, args.roots, args.sketch)
     if args.file is not None:
-        if any(one is not None for one in given):
-            raise UserError(
-                "a schedule has its own machine and collective",
-                where=args.file,
-                hint="leave out -t, -c, -s, --group and --root",
-            )
-        return _schedule(args.file, args, console)
+        subject = read_subject(args.file)
+        if subject.kind is not FileKind.SKETCH:
+            return _schedule(subject, args, console)
+        args = _of_sketch(args)
     require_given(
         ("-t/--topology", args.topology),
         ("-c/--collective", args.collective),
@@ -55,15 +67,19 @@ def run(args: ExplainFlags, console: Console) -> int:
     topology, collective = read_problem(args, args.sketch)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
-        raise UserError(f"the sketch {sketch.name} has no rules", where=args.sketch)
+        raise UserError(f"the sketch {sketch.name} lacks rules", where=args.sketch)
     check_connected(topology, collective)
     both_ends = tuple(dict.fromkeys(sketch.size or (DEFAULT_SIZE.low,)))
-    sizes = args.size.powers() if args.size else both_ends
+    sizes = args.size.powers() if args.size else (args.at,) if args.at else both_ends
     data = {**problem_json(topology, collective), "sketch": sketch.name}
-    plain = sketch.at(sizes[0])
+    size, limits = args.at or sizes[0], Budget(args.effort, seconds=args.time)
+    plain = sketch.at(size)
     conflict = find_conflict(topology, collective, plain)
+    if conflict is None and args.within is not None:
+        found = explain_within(topology, collective, sketch, size, args.within, limits)
+        console.result(within_text(sketch.name, found), {**within_json(found), **data})
+        return WITHIN_EXIT[found.answer.verdict]
     if conflict is None:
-        limits = Budget(args.effort, seconds=args.time)
         conflict = prove_conflict(topology, collective, plain, limits)
     if conflict is not None:
         console.result(
@@ -78,17 +94,39 @@ def run(args: ExplainFlags, console: Console) -> int:
             },
         )
         return Exit.NO
-    found = [costs(topology, collective, sketch, size) for size in sizes]
-    text = "\n\n".join(map(cost_text, found))
-    console.result(text, {"status": "ok", **data, "sizes": list(map(cost_json, found))})
+    each = [costs(topology, collective, sketch, size) for size in sizes]
+    text = "\n\n".join(map(cost_text, each))
+    console.result(text, {"status": "ok", **data, "sizes": list(map(cost_json, each))})
     return Exit.DONE
+
+
+def _of_sketch(args: ExplainFlags) -> ExplainFlags:
+    """Return the flags of a sketch given as the file: machine and collective from its text."""
+    assert args.file is not None
+    if args.sketch is not None:
+        raise UserError("two sketches", where=args.file, hint="name it once, without -s")
+    name, arguments = split_arguments(args.file)
+    source = find_sketch(name)
+    tree = parse(source.text, source.name)
+    machine = args.topology or machine_text(tree, arguments) or None
+    collective = args.collective
+    if machine and collective is None:
+        collective = elaborate(tree, read_topology(machine), arguments).collective or None
+    return replace(args, sketch=args.file, file=None, topology=machine, collective=collective)
 
 
 # --- schedules ------------------------------------------------------------------------------------
 
 
-def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
-    schedule = schedule_of(read_subject(file), "-t TOPO -c COLL -s SKETCH explain a sketch")
+def _schedule(subject: Subject, args: ExplainFlags, console: Console) -> int:
+    given = (args.topology, args.group, args.collective, args.root, args.roots, args.sketch)
+    if any(one is not None for one in (*given, args.at, args.within)):
+        raise UserError(
+            "a schedule has its own machine and collective",
+            where=args.file,
+            hint="leave out -t, -c, -s, --group, --root, --at and --within",
+        )
+    schedule = schedule_of(subject, "weft explain SKETCH explains a sketch")
     require_valid(schedule)
     bound = bounds(schedule.topology, schedule.collective)
     made_for = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else DEFAULT_SIZE
@@ -136,6 +174,112 @@ def named(rules: Iterable[Rule], most: int = TEXT.named_rules) -> str:
     labels = list(dict.fromkeys(rule.label for rule in rules))
     more = f"; … {len(labels) - most} more" if len(labels) > most else ""
     return "; ".join(labels[:most]) + more
+
+
+# --- a time ---------------------------------------------------------------------------------------
+
+
+def within_text(name: str, found: Within) -> str:
+    """Return the lines that make a time impossible at their places, and the time without each."""
+    asked = f"{microseconds(float(found.within_us))} µs at {format_bytes(found.bytes)}"
+    answer = found.answer
+    if answer.verdict is Possibility.POSSIBLE:
+        took = [f"{microseconds(answer.us or 0.0)} µs", *_remarks(answer)]
+        return f"{asked} is possible under the sketch {name}: a plan takes {', '.join(took)}"
+    if answer.verdict is Possibility.UNDECIDED:
+        return (
+            f"not decided whether {asked} is possible under the sketch {name}: {answer.why}\n"
+            "a larger --effort may decide"
+        )
+    if not found.core:
+        return (
+            f"no schedule takes {asked}, whatever the lines of the sketch {name}\n"
+            f"because   {answer.why}{_open(answer)}"
+        )
+    rules = [rule for one in found.core for rule in one.unit]
+    places = {str(rule.span): rule.span.render() for rule in rules if rule.span}
+    several = len(found.core) > 1
+    end = (
+        "any one of them may go, as far as the others of them are concerned"
+        if several
+        else "without it the machine allows that time"
+    )
+    if not found.minimal:
+        kept = [one.unit for one in found.core if not one.needed]
+        labels = "; ".join(named(unit, 1) for unit in kept)
+        end = f"not decided within the effort whether this is needed: {labels}"
+    rows = [(named(one.unit, 1), *_without(one)) for one in found.core]
+    return "\n".join(
+        [
+            f"no schedule under the sketch {name} takes {asked}; "
+            f"{'these lines together make' if several else 'this line makes'} it impossible:",
+            *places.values(),
+            "",
+            f"because   {answer.why}{_open(answer)}",
+            f"minimal   {end}",
+            "",
+            table(("the sketch without", "takes µs", "at least µs", ""), rows),
+        ]
+    )
+
+
+def _open(answer: WithinAnswer) -> str:
+    return f"\nopen      {answer.beyond}: not excluded" if answer.beyond else ""
+
+
+def _remarks(answer: WithinAnswer) -> list[str]:
+    remarks = ["the least in whole chunks"] if answer.least else []
+    if answer.us and answer.simulated_us and answer.simulated_us > answer.us * (1 + 1e-9):
+        remarks.append(f"{microseconds(answer.simulated_us)} simulated: there nothing waits")
+    return remarks
+
+
+def _without(one: Dropped) -> tuple[str, str, str]:
+    """Return the time without a statement, the bound on it, and remarks."""
+    bound = microseconds(float(one.bound_us)) if one.bound_us else "-"
+    match one.answer.verdict:
+        case Possibility.POSSIBLE:
+            us = one.answer.us
+            return microseconds(us or 0.0), bound, ", ".join(_remarks(one.answer))
+        case Possibility.UNDECIDED:
+            return "-", bound, "not decided"
+        case _:
+            return "-", bound, "too long still: other lines are in the way"
+
+
+def within_json(found: Within) -> dict[str, Any]:
+    """Return the answer; ``status`` is ok, infeasible or unknown."""
+    status = {Possibility.POSSIBLE: "ok", Possibility.IMPOSSIBLE: "infeasible"}
+
+    def facts_of(answer: WithinAnswer) -> dict[str, Any]:
+        return {
+            "verdict": str(answer.verdict),
+            "us": number(answer.us),
+            "least": answer.least,
+            "simulated_us": number(answer.simulated_us),
+            "why": answer.why,
+            "beyond": answer.beyond,
+        }
+
+    return {
+        "status": status.get(found.answer.verdict, "unknown"),
+        "bytes": found.bytes,
+        "within_us": number(found.within_us),
+        **facts_of(found.answer),
+        "pieces": list(found.pieces),
+        "minimal": found.minimal,
+        "core": [
+            {
+                "labels": [rule.label for rule in one.unit],
+                "where": str(span) if (span := one.unit[0].span) else None,
+                "line": span.line if span else None,
+                "text": span.text if span else None,
+                "needed": one.needed,
+                "without": {**facts_of(one.answer), "bound_us": number(one.bound_us)},
+            }
+            for one in found.core
+        ],
+    }
 
 
 # --- costs ----------------------------------------------------------------------------------------
@@ -263,6 +407,7 @@ def binding_json(found: Binding) -> dict[str, Any]:
         "certificate": {"kind": found.certificate.kind, "text": found.certificate.text},
         "busiest": {"name": found.name, "us": number(found.busy_us), "share": number(found.share)},
         "gap": gap_words(found),
+        **({} if found.in_chunks is None else {"in_chunks": found.in_chunks.to_json()}),
         "chain": [
             {
                 "transfer": link.transfer,

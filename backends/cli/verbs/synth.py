@@ -20,7 +20,7 @@ from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict
 
 from ...report.model_numbers import program_starts, schedule_remark
-from ...report.points import PointMetrics, file_names, point_json, timer
+from ...report.points import PointMetrics, file_names, in_chunks, point_json, timer, turn_rows
 from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
@@ -80,9 +80,7 @@ def run(args: SynthFlags, console: Console) -> int:
         except UserError as error:
             raise _blamed(problem, error) from error
     if progress.log is not None and args.log is not None:
-        progress.log.write(
-            args.log, progress.seconds, progress.effort, str(outcome.status), force=args.force
-        )
+        progress.log.write(args.log, progress.seconds, progress.effort, outcome, force=args.force)
     # To describe a large schedule takes seconds, too.
     with interruptible(progress, console, finishing=True):
         return _tell(args, problem, outcome, progress, console)
@@ -100,6 +98,8 @@ def _tell(
         "Solved",
         f"{args.engine} in {progress.seconds:.1f}s, effort {progress.effort:.1f}: {outcome.status}",
     )
+    for engine, got, spent, best, why, then in turn_rows(outcome.report.get("turns", ())):
+        console.detail(f"  {engine} got {got}, spent {spent} ({why}): best {best}, {then}")
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
         points = (_best(points, problem),)
@@ -114,7 +114,7 @@ def _tell(
         point_json(point, PointMetrics.of(point), file)
         for point, file in zip(points, files, strict=True)
     ]
-    standing = _standing(points, problem, bound)
+    standing = _standing(points, problem, bound) | in_chunks(points[0], problem)
     said = [*_at_size(problem, standing), *outcome.statements]
     console.detail(schedule_remark(problem.topology))
     hint = relay_hint(args, problem.collective, bound)
@@ -132,6 +132,7 @@ def _tell(
         **({} if problem.sketch else switches_json(problem.topology, problem.collective)),
         **standing,
         "statements": list(outcome.statements),
+        **outcome.report,
         "program_start_us": program_starts(problem.topology),
     }
     text = "\n".join([_table(points, entries), *said])
@@ -200,7 +201,12 @@ def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
     else:
         return []
     above = "the proved bound" if gap < 5e-7 else f"{gap:.2%} above the proved bound"
-    return [f"{where}: {took:,.3f} µs, {above}"]
+    said = [f"{where}: {took:,.3f} µs, {above}"]
+    own = standing.get("in_chunks")
+    if own and problem.sketch is None and own["gap"] < gap:  # under one its engine compares
+        above = "the" if own["gap"] < 5e-7 else f"{own['gap']:.2%} above the"
+        said.append(f"{above} proved bound for {own['holds_for']}")
+    return said
 
 
 def _table(points: tuple[Point, ...], entries: list[dict[str, Any]]) -> str:

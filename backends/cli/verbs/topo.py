@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from weft.dsl.base.errors import BadFile
+from weft.dsl.base.errors import BadFile, UserError, an
 from weft.dsl.base.files import read_text, write_text
+from weft.dsl.base.tables import number
 from weft.dsl.catalogue import file_of, imported, is_cluster, kept, names, with_options
 from weft.synth.time.calibrated import calibrated_model
 
 from ...report.model_numbers import assumed_json, assumed_text
 from ...report.report import shown
 from ...report.text import topology_text
-from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoSearchFlags, TopoShowFlags
+from ..flags.files import DiffFlags
+from ..flags.nested import (
+    TopoCalibrateFlags,
+    TopoDiffFlags,
+    TopoImportFlags,
+    TopoSearchFlags,
+    TopoShowFlags,
+)
 from ..flags.shared import Flags
 from ..inputs.inputs import restricted
 from ..inputs.machines import facts_of, machine_line, read_topology
+from ..nouns.noun import FileKind
 from ..output.console import Console, Exit, columns
 from ..output.outputs import check_file_output
+from .diff import compare, read_both
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
@@ -28,7 +39,9 @@ def run(args: Flags, console: Console) -> int:
     match args:
         case TopoShowFlags():
             topology = read_topology(args.topology)
-            return _show(restricted(topology, args.group), console)
+            return _show(restricted(topology, args.group), args.structure, console)
+        case TopoDiffFlags():
+            return _diff(args, console)
         case TopoImportFlags():
             check_file_output(args, console)
             return _import(args, console)
@@ -48,13 +61,40 @@ def run(args: Flags, console: Console) -> int:
             return Exit.DONE
 
 
-def _show(topology: Topology, console: Console) -> int:
+def _show(topology: Topology, structured: bool, console: Console) -> int:
     model = calibrated_model(topology)
     console.detail(f"times of programs, --model calibrated:\n{assumed_text(model)}")
     timing = {"family": topology.timing.family, **assumed_json(model)}
     told = {"status": "ok", **facts_of(topology), "timing": timing}
-    console.result(topology_text(topology), told)
+    text = topology_text(topology)
+    if structured:
+        from ...report.structure import structure, structure_text  # networkx
+
+        found = structure(topology)
+        text = f"{text}\n\n{structure_text(found)}"
+        like = [{**asdict(one), "scale": number(one.scale)} for one in found.like]
+        told["structure"] = {**asdict(found), "like": like}
+    console.result(text, told)
     return Exit.DONE
+
+
+def _diff(args: TopoDiffFlags, console: Console) -> int:
+    """Compare two machines by names, unless they are the same under other names."""
+    from ...report.structure import changes_words, renaming  # networkx
+
+    flags = DiffFlags(before=args.before, after=args.after)
+    subjects = read_both(flags)
+    for subject in subjects:
+        if subject.kind is not FileKind.TOPOLOGY:
+            raise UserError(f"expected a topology, got {an(subject.kind)}", where=subject.where)
+    before, after = (subject.topology() for subject in subjects)
+    named = renaming(before, after)
+    head = changes_words(before, after) if named is None else SAME
+    status = compare(flags, subjects, console, head, {"renaming": named})
+    return Exit.DONE if named is not None else status
+
+
+SAME = "the same machine, up to the names and the order of its parts"
 
 
 def _import(args: TopoImportFlags, console: Console) -> int:

@@ -10,10 +10,11 @@ from weft.dsl.base.errors import BadFile
 from weft.dsl.base.files import parse_json
 from weft.dsl.nouns.schedule import Schedule
 
+from ..points import TURN_COLUMNS, turn_rows
 from ..report import LOOKS, TIMED, heads_and_rows
 from .chart import ChartAxis, Series, chart, over_size
 from .page import byte_words, figure, microseconds, share
-from .sheet import Facts, charts_section, head, sheet, tile
+from .sheet import Facts, charts_section, head, sheet, table_section, tile
 
 PAGE_LOOKS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
     {
@@ -159,6 +160,26 @@ def _section(kind: str, sizes: Sequence[Mapping[str, Any]]) -> Facts:
 # --- a search: best schedule and proven bound over its effort, from its log -----------------------
 
 # Logs of versions that counted no effort have seconds instead.
+
+
+def search_sections(text: str, where: str, schedule: Schedule) -> tuple[Facts, ...]:
+    """Return the sections of a log: the course of the search, and of a race who got what and why.
+
+    Raises:
+        BadFile: not the log of a search, or not that of a search for this schedule.
+    """
+    course = convergence_section(text, where, schedule)
+    turns = parse_json(text.strip().splitlines()[-1], where).get("turns")
+    try:
+        rows = turn_rows(turns or ())
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise BadFile(
+            "its turns say something else", where=where, hint="weft synth --log"
+        ) from None
+    if not rows:
+        return (course,)
+    after = "Got and spent are units of effort; best is the engine's best answer until then."
+    return course, table_section("turns", "Turns of the race", TURN_COLUMNS, rows, after)
 
 
 def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Shown:
         return Look(self.schedule, self.size, what_binds(self.schedule, self.size, self.bound))
 
 
-def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = LIMITS.bars) -> Facts:
+def schedule_page(shown: Shown, search: Sequence[Facts] = (), most: int = LIMITS.bars) -> Facts:
     """Return the page of a schedule, with about ``most`` bars at most."""
     s, look = shown.schedule, shown.look
     program = compiled(s)
@@ -124,7 +124,7 @@ def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = LI
             schedule_head(shown, look),
             bound,
             curves_section(curves, bound_curve(shown.bound), CURVES),
-            convergence,
+            *search,
             views_section(),
             _assumed(shown, program),
             listing_section(listing(program, 6 * most), COMPILED) if program else None,
@@ -270,7 +270,7 @@ def map_of(schedule: Schedule, view: Facts) -> Facts:
 
 
 def frontier_page(
-    title: str, several: Sequence[Shown], convergence: Facts | None = None, most: int = LIMITS.bars
+    title: str, several: Sequence[Shown], search: Sequence[Facts] = (), most: int = LIMITS.bars
 ) -> Facts:
     """Return the page of a folder of schedules: the best sizes of each, and a view of each."""
     first = several[0].schedule
@@ -316,7 +316,7 @@ def frontier_page(
         _frontier(several),
         certificate_section(several[0].bound),
         curves_section(curves, bound_curve(several[0].bound)),
-        convergence,
+        *search,
         views_section("Each schedule"),
         _assumed(several[0], *programs),
     ]

@@ -41,11 +41,24 @@ def topology_page(topology: Topology, text: str, name: str) -> Facts:
             head([("file", name), *links[: LIMITS.link_kinds]], machine_tiles(topology)),
             machine,
             bounds_section(topology),
+            _structure(topology),
             listing_section(_parts(text), "In full"),
         ],
         subtitle=name,
         maps=[machine_map(topology)],
     )
+
+
+def _structure(topology: Topology) -> Facts | None:
+    """Return what splits a machine and what it is like; None of a large one, where that takes
+    long."""
+    if len(topology.nodes) > LIMITS.open_ranks:
+        return None
+    from ..structure import structure, structure_text  # networkx: 150 ms
+
+    part = {"title": "text", "text": structure_text(structure(topology))}
+    found = listing_section({"parts": [part], "notes": []}, "Structure")
+    return found and {**found, "id": "structure", "open": True}
 
 
 def text_page(kind: str, title: str, text: str, name: str) -> Facts:

@@ -6,7 +6,8 @@ epochs, so that its answer is a schedule, of lost time. Here durations are round
 every schedule of these whole chunks is a solution of the program: what the solver proves holds for
 all of them, and the order of its answer gives a schedule in time (:func:`placements_of`).
 
-* a hop that takes d is over floor(d/τ) epochs later, at least one;
+* a hop that takes d is over floor(d/τ) epochs later, which may be the same one: then the real time
+  of arrival, a variable for each chunk and rank, grows along it, so no chunk comes from itself;
 * of starts that hold a resource for p each, ceil(w·τ/p) fit into w epochs;
 * T is at least any arrival k·τ + d, and at least the whole load of any resource and what comes
   after.
@@ -14,7 +15,6 @@ all of them, and the order of its answer gives a schedule in time (:func:`placem
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -82,17 +82,20 @@ def solve_copies(
     us = simulate(schedule, message_bytes).time_us
     made = f"{pieces} chunk{'s' * (pieces > 1)} per unit: "
     if meets(us, known.us):
-        return Copied(schedule, us, made + _words(us, float(known.us), known.certificate.text))
-    limit = int(us * field.machine.unit)
-    epochs = Epochs.of(field, limit, most_epochs, effort.epoch_parts)
-    if epochs is None or len(epochs.starts) > effort.most_starts:
-        what = (
-            f"{most_epochs} epochs do not suffice"
-            if epochs is None
-            else (f"{len(epochs.starts)} starts are too many")
+        return Copied(
+            schedule, us, made + _words(field, us, float(known.us), known.certificate.text)
         )
-        why = f"{what} for the program; {known.certificate.text}"
-        return Copied(schedule, us, made + _words(us, float(known.us), why))
+    limit = int(us * field.machine.unit)
+    size = EpochSize.chosen(field, limit, most_epochs, effort)
+    if size.starts > effort.most_starts:
+        why = f"{size.too_many(effort.most_starts)}; {known.certificate.text}"
+        return Copied(schedule, us, made + _words(field, us, float(known.us), why))
+    if meter.left < size.steps:
+        meter.cut_short()
+        why = f"the work does not suffice for {size.starts:,} starts; {known.certificate.text}"
+        return Copied(schedule, us, made + _words(field, us, float(known.us), why))
+    meter.spend(size.steps)
+    epochs = Epochs.of(field, limit, size.tau)
     listener = Listener(observer.cancelled, observer.stage)
     answer = solve(epochs.model(EASE), solver, steps=meter.left, listener=listener)
     meter.spend(answer.steps)
@@ -119,14 +122,17 @@ def _bound_statement(
     elif answer.bound is not None:
         proved = field.machine.us(Fraction(answer.bound * epochs.tau)) * (1 - EASE)
     if proved <= float(known.us):
-        return _words(us, float(known.us), known.certificate.text)
-    return _words(us, min(proved, us), f"{size}, by {solver} in floats")
+        return _words(field, us, float(known.us), known.certificate.text)
+    return _words(field, us, min(proved, us), f"{size}, by {solver} in floats")
 
 
-def _words(us: float, least: float, why: str) -> str:
+def _words(field: SearchInstance, us: float, least: float, why: str) -> str:
     gap = us / least - 1 if least else 0.0
     above = f"at most {gap:.3%} above" if gap > 1e-9 else "which is"
-    return f"{us:,.3f} µs, {above} the least of any schedule of whole chunks of this size: {why}"
+    these = "of whole chunks of this size"
+    if len(field.moved) > 1:
+        these += f" that is alike under {len(field.moved)} moves"
+    return f"{us:,.3f} µs, {above} the least of any schedule {these}: {why}"
 
 
 # --- epochs made real time ------------------------------------------------------------------------
@@ -135,7 +141,7 @@ def _words(us: float, least: float, why: str) -> str:
 def placements_of(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
     """The transfers of an answer in ticks, in the order of their epochs, without those that lead
     nowhere. Inside an epoch the chunk with most behind it goes first."""
-    kept = _useful(field, chosen)
+    kept = _useful(field, _outward(field, chosen))
     hops, jobs = field.hops, field.jobs
     behind = _behind(field, kept)
     here = dict.fromkeys(map(tuple, np.argwhere(jobs.holds).tolist()), 0)
@@ -156,9 +162,25 @@ def placements_of(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
     return placed
 
 
-def _useful(field: SearchInstance, chosen: Sequence[Key]) -> list[Key]:
+def _outward(field: SearchInstance, chosen: Sequence[Key]) -> list[Key]:
+    """The starts that lead on from where the chunks are, each after the one that brings it."""
+    hops, there = field.hops, field.jobs.holds.copy()
+    left, found = sorted(chosen, key=lambda key: key[2]), list[Key]()
+    while left:
+        ready = next((key for key in left if there[key[0], hops.src[key[1]]]), None)
+        if ready is None:
+            break
+        left.remove(ready)
+        if not there[ready[0], hops.dst[ready[1]]]:
+            there[ready[0], hops.dst[ready[1]]] = True
+            found.append(ready)
+    return found
+
+
+def _useful(field: SearchInstance, ordered: Sequence[Key]) -> list[Key]:
+    """Those that lead to a rank that wants the chunk, the last first."""
     hops, needed, kept = field.hops, field.jobs.wants.copy(), []
-    for key in sorted(chosen, key=lambda key: -key[2]):
+    for key in reversed(ordered):
         j, h, _ = key
         if needed[j, hops.dst[h]]:
             needed[j, hops.src[h]] = True
@@ -167,11 +189,12 @@ def _useful(field: SearchInstance, chosen: Sequence[Key]) -> list[Key]:
 
 
 def _behind(field: SearchInstance, kept: Sequence[Key]) -> dict[Key, int]:
-    """Ticks from the start of each until all that it leads to has arrived, if nothing waits."""
+    """Ticks from the start of each until all that it leads to has arrived, if nothing waits;
+    ``kept``: the last first."""
     hops = field.hops
     after: dict[tuple[int, int], int] = defaultdict(int)
     found = {}
-    for key in sorted(kept, key=lambda key: -key[2]):
+    for key in kept:
         j, h, _ = key
         found[key] = int(hops.arrives[h]) + after[j, int(hops.dst[h])]
         place = j, int(hops.src[h])
@@ -196,18 +219,10 @@ class Epochs:
     starts: tuple[Key, ...]  # (job, hop, epoch) that may be part of a quicker schedule
 
     @staticmethod
-    def of(
-        field: SearchInstance, limit: int, most_epochs: int, parts: int = FLOW_EFFORT.epoch_parts
-    ) -> Epochs | None:
-        """The best epochs below some number; None where it does not suffice.
-
-        An epoch is some duration divided by at most ``parts``.
-        """
-        tau = _epoch(field, limit, most_epochs, parts)
-        if not tau:
-            return None
-        first = _arrivals(field, field.hops.arrives // tau)
-        return Epochs(field, tau, limit, first, tuple(_starts(field, tau, limit, first)))
+    def of(field: SearchInstance, limit: int, tau: int) -> Epochs:
+        """The epochs of ``tau`` ticks up to a limit."""
+        window = EpochWindows.of(field, limit, _onward(field), tau)
+        return Epochs(field, tau, limit, window.arrivals, tuple(window.keys()))
 
     @property
     def count(self) -> int:
@@ -226,7 +241,11 @@ class Epochs:
         last = model.add_variable("T", self.least / self.tau, self.limit / self.tau * (1 - ease))
         go = {key: model.add_variable(_name(key), cat="Binary") for key in self.starts}
         model += last
-        for constraint in (*self._chunks(model, go, last), *self._rows(go, last)):
+        for constraint in (
+            *self._chunks(model, go, last),
+            *self._rows(go, last),
+            *self._real_times(model, go, last),
+        ):
             model += constraint
         return model
 
@@ -273,6 +292,34 @@ class Epochs:
                     before = has
                 for one in leaving[k]:
                     yield one <= before
+
+    def _real_times(self, model: Any, go: dict[Key, Any], last: Any) -> Iterator[Any]:
+        """Where a hop may be over in the epoch of its start: its chunk comes to the end later than
+        to the beginning, by as long as it takes."""
+        import pulp
+
+        over: dict[tuple[int, int], list[Key]] = defaultdict(list)
+        for key in self.starts:
+            if not self.duration(key[1]):
+                over[key[0], key[1]].append(key)
+        jobs, hops, most = self.field.jobs, self.field.hops, self.limit / self.tau
+        at: dict[tuple[int, int], Any] = {}
+
+        def time(j: int, v: int) -> Any:
+            if jobs.holds[j, v]:
+                return 0
+            if (j, v) not in at:
+                at[j, v] = model.add_variable(f"at_{j}_{v}", 0, most)
+            return at[j, v]
+
+        for (j, h), keys in over.items():
+            takes = int(hops.arrives[h]) / self.tau
+            unused = (most + takes) * (1 - pulp.lpSum(go[key] for key in keys))
+            src, dst = int(hops.src[h]), int(hops.dst[h])
+            yield time(j, dst) >= time(j, src) + takes - unused
+        for (j, v), when in at.items():
+            if jobs.wants[j, v]:
+                yield last >= when
 
     def _arrival(self, key: Key) -> float:
         return key[2] + int(self.field.hops.arrives[key[1]]) / self.tau
@@ -330,14 +377,60 @@ def _windows(hold: int, tau: int, count: int) -> list[int]:
     return sorted({min(count, max(1, hold // tau)), tight})
 
 
-def _epoch(field: SearchInstance, limit: int, most: int, parts: int) -> int:
-    """The epoch whose rounding loses least, in ticks; 0 where all would be too many."""
+# --- the size of an epoch -------------------------------------------------------------------------
+
+
+STEPS_PER_START = 150
+"""Work to build and hand over the program, for each start."""
+
+
+@dataclass(frozen=True, eq=False)
+class EpochSize:
+    """An epoch of ``tau`` ticks, how many there are, and the starts of the program with them."""
+
+    tau: int
+    epochs: int
+    starts: int
+
+    @staticmethod
+    def chosen(
+        field: SearchInstance, limit: int, most_epochs: int, effort: FlowEffort
+    ) -> EpochSize:
+        """The epoch whose rounding loses least, of those with few starts; else the one with the
+        fewest. ``most_epochs``: their most; 0: as many as the starts allow.
+        """
+        onward, best = _onward(field), None
+        for tau in _tries(field, limit, most_epochs, effort.epoch_parts):
+            starts = EpochWindows.of(field, limit, onward, tau).starts
+            size = EpochSize(tau, -(-limit // tau), starts)
+            if starts <= effort.good_starts:
+                return size
+            best = size if best is None or starts < best.starts else best
+        assert best is not None, "the whole horizon is an epoch"
+        return best
+
+    @property
+    def steps(self) -> int:
+        """Work to build the program."""
+        return STEPS_PER_START * self.starts
+
+    def too_many(self, most: int) -> str:
+        """Return why the program is not built."""
+        return (
+            f"the program was not built: at least {self.starts:,} starts, in {self.epochs} epochs, "
+            f"where {most:,} are tried"
+        )
+
+
+def _tries(field: SearchInstance, limit: int, most: int, parts: int) -> list[int]:
+    """Epochs in ticks: durations over at most ``parts``, and the horizon over powers of two. Those
+    come first whose rounding loses least, of equal ones the longest."""
     arrives, hold = field.hops.arrives, field.hops.hold
-    longest = int(arrives.min())
-    shortest = max(1, -(-limit // most))
-    kinds = {int(x) for x in (*distinct_values(arrives), *distinct_values(hold), longest)}
+    shortest = max(1, -(-limit // most)) if most else 1
+    kinds = {int(x) for x in (*distinct_values(arrives), *distinct_values(hold))}
     tries = {max(1, x // p) for x in kinds for p in range(1, parts + 1)}
-    fits = sorted((t for t in tries if shortest <= t <= longest), reverse=True)
+    tries |= {-(-limit >> halvings) for halvings in range(6)} | {limit}
+    fits = sorted((t for t in tries if shortest <= t <= limit), reverse=True)
 
     def kept(tau: int) -> float:
         times = float(np.mean((arrives // tau) * tau / arrives))
@@ -345,11 +438,51 @@ def _epoch(field: SearchInstance, limit: int, most: int, parts: int) -> int:
         room = float(np.mean(np.minimum(1.0, tau / (hold * np.maximum(1, np.ceil(tau / hold))))))
         return times + min(rows, 1.0) + (room if tau > hold.min() else 1.0)
 
-    return max(fits, key=lambda t: round(kept(t), 6), default=0)
+    return sorted(fits, key=lambda t: -round(kept(t), 6))
+
+
+@dataclass(frozen=True, eq=False)
+class EpochWindows:
+    """The epochs in which each hop may be part of a quicker schedule, shape (jobs, hops)."""
+
+    arrivals: Ints  # the least epoch in which each job can be at each rank
+    first: Ints
+    last: Ints  # before first: never
+
+    @staticmethod
+    def of(field: SearchInstance, limit: int, onward: Ints, tau: int) -> EpochWindows:
+        """The windows of epochs of ``tau`` ticks; ``onward``: :func:`_onward`."""
+        hops, jobs = field.hops, field.jobs
+        arrivals = _arrivals(field, hops.arrives // tau)
+        first = arrivals[:, hops.src]
+        room = limit - hops.arrives - onward[:, hops.dst]
+        never = ~jobs.allowed[jobs.kind] | jobs.holds[:, hops.dst] | (room < 0)
+        never |= first >= 1 << 50
+        return EpochWindows(arrivals, first, np.where(never, first - 1, room // tau))
+
+    @property
+    def starts(self) -> int:
+        """Their number in all."""
+        return int(np.maximum(0, self.last - self.first + 1).sum())
+
+    def keys(self) -> Iterator[Key]:
+        """Yield the starts."""
+        for j, h in np.argwhere(self.last >= self.first).tolist():
+            for k in range(int(self.first[j, h]), int(self.last[j, h]) + 1):
+                yield j, h, k
+
+
+def _onward(field: SearchInstance) -> Ints:
+    """The least ticks from each rank to one that wants the chunk, shape (jobs, ranks)."""
+    hops, jobs = field.hops, field.jobs
+    wants = jobs.wants & ~jobs.holds
+    ends = hops.dst, hops.src
+    found = [_least_lengths(field, row, *ends, hops.arrives, j) for j, row in enumerate(wants)]
+    return np.array(found, np.int64)
 
 
 def _arrivals(field: SearchInstance, length: Ints) -> Ints:
-    """The least sums of lengths after which each job can be at each rank; 2^50 where never."""
+    """The least sums of lengths after which each job can be at each rank; 2^50 where it cannot."""
     ends = field.hops.src, field.hops.dst
     found = [_least_lengths(field, row, *ends, length, j) for j, row in enumerate(field.jobs.holds)]
     return np.array(found, np.int64)
@@ -367,19 +500,3 @@ def _least_lengths(
         if np.array_equal(found, before):
             break
     return found
-
-
-def _starts(field: SearchInstance, tau: int, limit: int, first: Ints) -> Iterator[Key]:
-    """Yield the starts from which the chunk can still reach a rank that wants it in time."""
-    hops, jobs = field.hops, field.jobs
-    for j in range(len(jobs.root)):
-        wants = jobs.wants[j] & ~jobs.holds[j]
-        onward = _least_lengths(field, wants, hops.dst, hops.src, hops.arrives, j)
-        for h in np.flatnonzero(jobs.allowed[jobs.kind[j]]).tolist():
-            src, dst = int(hops.src[h]), int(hops.dst[h])
-            if jobs.holds[j, dst] or first[j, src] >= 1 << 50:
-                continue
-            room = limit - int(hops.arrives[h]) - int(onward[dst])
-            last = math.floor(room / tau) if room >= 0 else -1
-            for k in range(int(first[j, src]), last + 1):
-                yield j, h, k

@@ -34,7 +34,12 @@ class FlowEffort(Effort):
     steps: int = setting(
         24, "parts of the best rate's time to which the room of resources is rounded down"
     )
-    copy_ranks: int = setting(16, "ranks up to which copies are searched in epochs")
+    copy_ranks: int = setting(
+        16,
+        "ranks up to which copies are searched in epochs; with symmetry, that none moves to "
+        "another",
+    )
+    symmetric_ranks: int = setting(64, "the same with symmetry, in all")
     cuts: tuple[int, ...] = setting(
         (1, 2, 4), "pieces that copied units are cut into where nothing says how many"
     )
@@ -42,6 +47,9 @@ class FlowEffort(Effort):
     first_share: float = share(0.2, "part of the work for the first answer of a cut")
     first_turns: int = setting(100, "turns without a gain that end the first answer")
     most_starts: int = setting(20_000, "binaries of a program in epochs that is tried")
+    good_starts: int = setting(
+        6_000, "binaries up to which epochs are made finer, so that their rounding loses less"
+    )
     epoch_parts: int = setting(4, "largest divisor by which an epoch is made from a duration")
     most_peer_sets: int = setting(
         SKETCHED_EFFORT.most_peer_sets, "for copies under a sketch, as in sketched"

@@ -11,7 +11,7 @@ and sizes between them a compromise. **Copies** are in :mod:`.copies`.
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -22,10 +22,11 @@ from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
-from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.dsl.nouns.sketch import Chunks, MaxDetour, MaxHops, MaxSteps
+from weft.dsl.nouns.sketch import Chunks, MaxDetour, MaxHops, MaxSteps, Sketch, Symmetry
 from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import orbits_of
 
 from ...base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ...base.meets import meets
@@ -37,6 +38,7 @@ from ...bounds.flow import priced
 from ...fabric.fabric import fabric_of
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import point_of
+from ...judge.allowed_pairs import orbits_for
 from ...lp.certified import common_denominator
 from ...time.schedule_time import simulate
 from ..packing.order.order_search import ORDER_EFFORT, OrderLimits, Planned, quickest
@@ -64,7 +66,7 @@ class FlowEngine:
         solver: solver of the program with copies: ``highs``, ``cbc`` (both come with weft), or the
             name of a solver that PuLP finds, such as ``GUROBI_CMD`` or ``CPLEX_CMD``.
         chunks: pieces that every unit is cut into where it is copied; 0: 1, 2 and 4 are tried.
-        epochs: epochs of a schedule with copies, at most.
+        epochs: epochs of a schedule with copies, at most; 0: as many as its program has room for.
     """
 
     name: ClassVar[str] = "flow"
@@ -75,12 +77,12 @@ class FlowEngine:
 
     solver: str = "highs"
     chunks: int = 0
-    epochs: int = 24
+    epochs: int = 0
     effort: FlowEffort = field(default=FLOW_EFFORT, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.chunks <= 64 or not 1 <= self.epochs <= 1000:
-            raise UserError("flow: chunks is 0 … 64, epochs is 1 … 1000")
+        if not 0 <= self.chunks <= 64 or not 0 <= self.epochs <= 1000:
+            raise UserError("flow: chunks is 0 … 64, epochs is 0 … 1000")
         if self.solver not in ("highs", "cbc"):
             _check_solver(self.solver)
 
@@ -100,16 +102,42 @@ class FlowEngine:
             return "its chunks are all of one size"
         if moves_pairs(collective) and collective.factor == 1:
             return self._refuses_paths(problem)
-        most = self.effort.copy_ranks
-        if collective.ranks > most:
-            return f"copies in epochs are for {most} ranks at most, not {collective.ranks}"
+        if why := self._refuses_ranks(problem):
+            return why
         for rule in problem.sketch.rules if problem.sketch else ():
             if isinstance(rule, MaxHops | MaxSteps | MaxDetour):
                 return f"its program does not count how far chunks come ({rule.label!r})"
-        return Sketched().refuses(problem)
+        return Sketched().refuses(self.moved(problem))
+
+    def _refuses_ranks(self, problem: Problem) -> str | None:
+        most, ranks = self.effort.copy_ranks, problem.collective.ranks
+        if ranks <= most:
+            return None
+        if ranks > self.effort.symmetric_ranks:
+            return (
+                f"copies in epochs are for {self.effort.symmetric_ranks} ranks at most, not {ranks}"
+            )
+        moved = self.moved(problem)
+        alike = orbits_for(problem.topology, moved.sketch).order if moved.sketch else 1
+        if ranks > most * alike:
+            return (
+                f"copies in epochs are for {most} ranks at most of which none is moved to another, "
+                f"not {ranks // alike}"
+            )
+        return None
+
+    def moved(self, problem: Problem) -> Problem:
+        """The problem of more ranks than the program has room for, whose schedules are to have the
+        symmetry of the machine; any other as it is."""
+        collective = problem.collective
+        few = collective.ranks <= self.effort.copy_ranks
+        if few or problem.sketch is not None or collective.kind is not Kind.ALLGATHER:
+            return problem
+        images = orbits_of(problem.topology).images[1:, : collective.ranks].tolist()
+        rules = tuple(Symmetry(tuple(x), label="symmetry of the machine") for x in images)
+        return replace(problem, sketch=Sketch("", rules)) if rules else problem
 
     def _refuses_paths(self, problem: Problem) -> str | None:
-
         if problem.sketch is not None:
             return "flows of paths are for the machine as it is; a sketch guides a search"
         count = pairs_to_solve(problem.topology, problem.collective)
@@ -128,7 +156,7 @@ class FlowEngine:
         """
         if moves_pairs(problem.collective) and problem.collective.factor == 1:
             return _paths(self.effort, problem, budget, observer)
-        return _copies(self, problem, budget, observer)
+        return _copies(self, self.moved(problem), budget, observer)
 
     def cuts(self, problem: Problem) -> tuple[int, ...]:
         """Into how many pieces units that are copied may be cut."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -17,13 +18,38 @@ from weft.dsl.base.errors import WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Phase, Phases, Sketch
 from weft.dsl.nouns.topology import Topology
 
+from ...base.effort import Effort, setting
 from ...base.engine import Budget, Observer, Outcome
 from ...reductions.phases import Phased, phases_of
 from ...reductions.reduction import Subproblem, run
 from ..classic.hierarchy import host_grid
+from ..packing.trees.quantize import with_common_grains
+
+
+@dataclass(frozen=True, slots=True)
+class PartsEffort(Effort):
+    """Limits on the grains of parts that are joined."""
+
+    most_grains: int = setting(
+        1 << 12, "grains of a chunk up to which the shares of a part stay as they are"
+    )
+    most_transfers: int = setting(
+        4_000,
+        "transfers of a part up to which that is done; slices of more take longer than they gain",
+    )
+    finest: int = setting(1 << 20, "grains of a chunk, at most, to which more are rounded")
+    lost: float = setting(1e-3, "part by which that may load the busiest resource more")
+
+
+PARTS_EFFORT = PartsEffort()
+"""Default limits."""
+
+STEPS_PER_TRANSFER = 10
+"""Work to look at some grids of a schedule, for each transfer."""
 
 PartRace = Callable[[Problem, Budget, Observer, tuple[str, ...]], Outcome]
 """A race for a part; and the names of the joiners that it is a part for, which take no part."""
@@ -69,7 +95,9 @@ class InPhases:
         return _with(problem, tuple(Phase(kind, axes[axis]) for axis, kind in order))
 
     def _part(self, of: Subproblem) -> Outcome:
-        return self.race(of.problem, of.budget, of.observer, (*self.joined, self.name))
+        found = self.race(of.problem, of.budget, of.observer, (*self.joined, self.name))
+        points = tuple(replace(p, schedule=_joinable(p.schedule, of.budget)) for p in found.points)
+        return replace(found, points=points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +114,15 @@ class InHalves(InPhases):
         everybody = (tuple(range(problem.collective.ranks)),)
         halves = (Kind.REDUCE_SCATTER, Kind.ALLGATHER)
         return _with(problem, tuple(Phase(kind, everybody) for kind in halves))
+
+
+def _joinable(schedule: Schedule, budget: Budget) -> Schedule:
+    """The schedule in grains that parts have in common, if it has few enough transfers."""
+    effort = PARTS_EFFORT
+    if schedule.collective.factor <= effort.most_grains or len(schedule) > effort.most_transfers:
+        return schedule
+    budget.meter().spend(STEPS_PER_TRANSFER * len(schedule))
+    return with_common_grains(schedule, effort.finest, Fraction(effort.lost))
 
 
 _BETWEEN_HOSTS = {

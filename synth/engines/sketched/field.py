@@ -71,9 +71,11 @@ class SearchInstance:
 
     @property
     def usable(self) -> Bools:
-        """Mask of the hops that some chunk may take, shape (hops,)."""
-        found = np.zeros(self.machine.hops, bool)
-        found[self.moved[:, self.jobs.allowed.any(axis=0)]] = True
+        """Mask of the hops that each chunk may take, shape (chunks, hops)."""
+        found = np.zeros((self.collective.chunks, self.machine.hops), bool)
+        for job, kind in zip(self.chunks, self.jobs.kind, strict=True):
+            hops = np.flatnonzero(self.jobs.allowed[kind])
+            found[job[:, None], self.moved[:, hops]] = True
         return found
 
     def plan(self, placed: Placements) -> TransferPlan:

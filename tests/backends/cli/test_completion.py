@@ -28,7 +28,7 @@ def test_verbs(weft: Weft) -> None:
     assert words(weft, "weft he") == {"help"}
     assert words(weft, "weft s") == {verb for verb in VERBS if verb.startswith("s")}
     assert words(weft, "weft help sy") == {"synth"}
-    assert words(weft, "weft topo ") == {"list", "show", "import", "calibrate", "search"}
+    assert words(weft, "weft topo ") == {"list", "show", "diff", "import", "calibrate", "search"}
     assert words(weft, "weft help topo sh") == {"show"}
     assert words(weft, "weft nothing -") == set()
 

@@ -72,6 +72,7 @@ def test_what_binds_a_schedule(weft: Weft, tmp_path: Path) -> None:
     assert size["of_bound"] == pytest.approx(timed["of_bound"])
     assert size["chain"][0]["waits"] == "start"
     assert size["chain"][-1]["end_us"] == size["us"]
+    weft("explain", file, "-t", "ring:4").ended(2, "a schedule has its own machine")
     text = weft("explain", file, "--size", "1MiB").out
     for word in ("busiest", "bound", "gap", "the clock starts"):
         assert word in text
@@ -82,8 +83,8 @@ def test_what_binds_a_schedule(weft: Weft, tmp_path: Path) -> None:
     [
         ((), "required: -t/--topology, -c/--collective, -s/--sketch"),
         (("-t", "ring:4", "-c", "allgather"), "required: -s/--sketch"),
-        (("{file}", "-t", "ring:4"), "a schedule has its own machine"),
-        (("{file}",), "expected a schedule, got a sketch"),
+        (("{file}", "-s", "{file}"), "two sketches"),
+        (("ring:4",), "expected a schedule, got a topology"),
     ],
 )
 def test_wrong_questions(
@@ -95,4 +96,30 @@ def test_wrong_questions(
 def test_a_sketch_without_rules_has_nothing_to_explain(weft: Weft, tmp_path: Path) -> None:
     file = tmp_path / "s.sketch"
     file.write_text("sketch s\nengine exact\n")
-    weft("explain", "-t", "ring:4", "-c", "allgather", "-s", file).ended(2, "has no rules")
+    weft("explain", "-t", "ring:4", "-c", "allgather", "-s", file).ended(2, "lacks rules")
+
+
+def test_lines_that_make_a_time_impossible(weft: Weft, sketch: Path) -> None:
+    """A sketch names its machine and collective; without -t and -c they are taken from it."""
+    sketch.write_text(SKETCH.replace("hops 4", "hops 7"))
+    ran = weft("explain", sketch, "--at", "1MiB", "--within", "30us", "--json").ended(1)
+    assert ran.json["status"] == "infeasible"
+    assert ran.json["minimal"]
+    (line,) = ran.json["core"]
+    assert (line["line"], line["text"]) == (7, "forbid links 0 -> 1")
+    assert line["without"]["verdict"] == "possible"
+    assert line["without"]["bound_us"] <= line["without"]["us"] <= 30
+    text = weft("explain", *PROBLEM, "-s", sketch, "--at", "1MiB", "--within", "30us").ended(1).out
+    assert f" --> {sketch}:7:1\n" in text
+    assert "this line makes it impossible" in text
+    assert "without it the machine allows that time" in text
+
+
+def test_a_time_that_is_possible_or_not_decided(weft: Weft, sketch: Path) -> None:
+    sketch.write_text(SKETCH.replace("hops 4", "hops 7"))
+    ran = weft("explain", sketch, "--at", "1MiB", "--within", "60us").ended(0)
+    assert "60.000 µs at 1MiB is possible" in ran.out
+    weft("explain", sketch, "--within", "0us").ended(2, "expected a time above 0")
+    flags = ("-t", "dgx1", "--within", "9.9us", "--effort", "0.0001")
+    sketch.write_text("sketch s\ncollective allgather\nchunks 1\n")
+    weft("explain", sketch, *flags, "--at", "1MiB").ended(3)

@@ -85,7 +85,7 @@ def test_it_takes_part_in_every_race(
     toy: Path, weft: Weft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where nobody names it: here none of our own engines is thought likely."""
-    monkeypatch.setattr("weft.synth.engines.portfolio.engine._likely", lambda *_: iter(()))
+    monkeypatch.setattr("weft.synth.engines.portfolio.engine.likely", lambda *_: iter(()))
     weft("synth", "-t", "full:4", "-c", "allgather", "-o", str(toy))
     assert {read(path).provenance["found_by"] for path in toy.iterdir()} == {"toy"}
 

@@ -103,10 +103,8 @@ def toy(install: Toys) -> Callable[..., None]:
 @pytest.fixture
 def to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let races ask all engines, also once a schedule meets the bound."""
-    monkeypatch.setattr("weft.synth.engines.portfolio.engine._Race._met", lambda _: False)
-    monkeypatch.setattr(
-        "weft.synth.engines.portfolio.engine._likely", lambda *_: iter(("classic",))
-    )
+    monkeypatch.setattr("weft.synth.engines.portfolio.race.Race._met", lambda _: False)
+    monkeypatch.setattr("weft.synth.engines.portfolio.engine.likely", lambda *_: iter(("classic",)))
 
 
 def blamed(ran: Ran, text: str, code: int = 70) -> None:

@@ -146,3 +146,16 @@ def test_rules_that_exclude_each_other_are_named_by_synth_as_well(weft: Weft, tm
         out,
     ).ended(1, "these exclude each other: ", "stay near")
     assert not out.exists()
+
+
+def test_sketches_are_derived_as_text_to_edit(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "start.sketch"
+    flags = ("-c", "allgather", "--effort", "0.2", "--size", "64KiB")
+    ran = weft("sketch", "derive", "-t", "ring:4", *flags, "-o", file, "--json").ended(0)
+    assert ran.json["text"] == file.read_text()
+    assert {one["name"] for one in ran.json["sketches"]} == {"moves", "ring"}
+    weft("check", file).ended(0)
+    weft("synth", "-t", "ring:4", "-c", "allgather", "-s", file, "--size", "64KiB").ended(0)
+    weft("sketch", "derive", "-t", "ring:4", *flags, "-o", file).ended(2, "exists")
+    weft("sketch", "derive", "-t", "star:4", *flags).ended(3, "no idea for a sketch fits")
+    weft("sketch", "derive", "-t", "ring:4").ended(2, "-c/--collective")

@@ -163,6 +163,16 @@ def halved(schedule: Schedule, grains: int, most: Fraction) -> Schedule | None:
     return next((found for load, found in _powers(schedule, grains) if load <= most), None)
 
 
+def with_common_grains(schedule: Schedule, finest: int, lost: Fraction) -> Schedule:
+    """The schedule with each chunk in a power of two of grains, at most ``finest``, if its busiest
+    resource is busier by at most a part ``lost`` then; else as it is. Schedules whose shares lack a
+    common denominator can be joined so."""
+    collective = schedule.collective
+    chunks = collective.message_chunks // collective.factor
+    most = us_per_byte(schedule) * (1 + lost)
+    return (halved(schedule, chunks * finest, most) if collective.sizes else None) or schedule
+
+
 def _powers(schedule: Schedule, grains: int) -> Iterator[tuple[Fraction, Schedule]]:
     """The load of the busiest resource, and the schedule, on grids of 2^k grains a chunk."""
     collective = schedule.collective

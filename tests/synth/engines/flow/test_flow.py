@@ -147,7 +147,8 @@ def test_relays_of_a_sketch_are_kept() -> None:
 @pytest.mark.parametrize(
     ("machine", "kind", "words"),
     [
-        ("torus:5x5", "allgather", "16 ranks"),
+        ("torus:9x9", "allgather", "64 ranks"),
+        ("torus:5x5,dead=0-1", "allgather", "16 ranks"),
         ("torus:20x20,dead=0-1", "alltoall", "pairs"),
         ("torus:5x5", "broadcast", "16 ranks"),
     ],
@@ -158,12 +159,32 @@ def test_what_is_too_large_is_refused_in_words(machine: str, kind: str, words: s
         solved(given, collective_of(kind, given.ranks), 1)
 
 
+@pytest.mark.parametrize(
+    ("machine", "kind", "us"),
+    [("torus:5x5", "allgather", 11.0), ("ring:32", "reduce_scatter", 16 * (1.25 + 0.7))],
+)
+def test_more_ranks_have_orbits_as_variables(machine: str, kind: str, us: float) -> None:
+    """One chunk for all: the program proves the least of the schedules that look alike from all."""
+    given = topology(machine)
+    outcome = solved(given, make(kind, given.ranks), 10**6, "flow{chunks=1}", 3)
+    assert verify(outcome.points[0].schedule).ok
+    assert took(outcome, 10**6) <= us * (1 + 1e-9)
+    assert f"alike under {given.ranks} moves" in outcome.statements[0]
+
+
+def test_programs_that_are_too_large_are_told_before_they_are_built() -> None:
+    engine = "flow{chunks=8,effort.most_starts=500,effort.good_starts=500}"
+    outcome = solved(topology("dgx1"), make("allgather", 8), 10**6, engine, 2)
+    assert "the program was not built: at least" in outcome.statements[0]
+    assert "where 500 are tried" in outcome.statements[0]
+
+
 def test_sums_are_refused_in_words() -> None:
     problem = Problem(topology("ring:4"), make("allreduce", 4))
     assert FlowEngine().refuses(problem) == "it moves and copies, and adds nothing up"
 
 
-@pytest.mark.parametrize("text", ["solver=nobody", "chunks=-1", "epochs=0"])
+@pytest.mark.parametrize("text", ["solver=nobody", "chunks=-1", "epochs=1001"])
 def test_wrong_options_are_told(text: str) -> None:
     with pytest.raises(UserError, match="flow: "):
         solved(topology("ring:4"), make("allgather", 4), 1, f"flow{{{text}}}")
