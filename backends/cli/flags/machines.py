@@ -167,9 +167,10 @@ exit code 4 if something that weft cannot do without is missing"""
 class ServeFlags(Flags):
     EXAMPLES: ClassVar[str] = """examples:
   weft serve &                                    then: export WEFT_SERVER=default
+  kill %1; unset WEFT_SERVER                      ends it, in the same shell
   weft serve --socket ~/weft.sock --idle 10min    then: weft --server ~/weft.sock bound …
 
-SIGTERM or Ctrl-C ends it once its commands have ended; the second ends these too"""
+after SIGTERM or Ctrl-C it waits for the commands that run; a second signal ends these too"""
 
     socket: str | None = flag(
         "--socket",
@@ -182,12 +183,12 @@ SIGTERM or Ctrl-C ends it once its commands have ended; the second ends these to
         metavar="TIME",
         default=DEFAULTS.serve_idle_seconds,
         parse=seconds,
-        help="end after so long without a command (default: 1h)",
+        help="end after this time without a command (default: 1h)",
     )
     children: int = flag(
         "--children",
         metavar="N",
         default=DEFAULTS.served_children,
         parse=whole(1, LIMITS.served_children),
-        help=f"commands at once; further ones run without it (default: {DEFAULTS.served_children})",
+        help=f"commands at once; others run in the client (default: {DEFAULTS.served_children})",
     )
