@@ -167,10 +167,9 @@ exit code 4 if something that weft cannot do without is missing"""
 class ServeFlags(Flags):
     EXAMPLES: ClassVar[str] = """examples:
   weft serve &                                    then: export WEFT_SERVER=default
-  kill %1; unset WEFT_SERVER                      ends it, in the same shell
   weft serve --socket ~/weft.sock --idle 10min    then: weft --server ~/weft.sock bound …
 
-after SIGTERM or Ctrl-C it waits for the commands that run; a second signal ends these too"""
+after SIGTERM (kill %1) or Ctrl-C it waits for running commands; a second signal ends these too"""
 
     socket: str | None = flag(
         "--socket",
