@@ -135,3 +135,14 @@ def test_a_sketch_from_stdin_needs_its_problem_beside_it(weft: Weft, sketch: Pat
     text = sketch.read_text()  # whose rules exclude each other
     weft("explain", "-", stdin=text).ended(2, "-t TOPO -c COLL -s -")
     weft("explain", *PROBLEM, "-s", "-", stdin=text).ended(1)
+
+
+def test_the_least_time_is_not_that_of_coarse_ticks(weft: Weft, tmp_path: Path) -> None:
+    """Within a very long time the model's ticks are coarse, and its best plan may not be."""
+    file = tmp_path / "s.sketch"
+    file.write_text(
+        "sketch s\nmachine ring:4\ncollective allgather\nchunks 1\nforbid links 0 -> 1\n"
+    )
+    for within in ("1s", "99999999999s"):
+        found = weft("explain", file, "--at", "1MiB", "--within", within, "--json").ended(0).json
+        assert not found["least"] or found["us"] < 33.6
