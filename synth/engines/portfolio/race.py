@@ -528,6 +528,11 @@ def _most_sent(schedule: Schedule) -> int:
     return int(np.bincount(schedule.src).max(initial=0)) if len(schedule) else 0
 
 
+def _messages(schedule: Schedule) -> int:
+    """Return the transfers of all slices."""
+    return schedule.moves * schedule.segments
+
+
 def _with_finder(point: Point, engine: Engine) -> Point:
     signed = point.schedule.with_provenance(found_by=engine.name, cites=engine.cites)
     return replace(point, schedule=signed)

@@ -14,9 +14,7 @@ from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds.in_chunks import chunk_bound
-from weft.synth.bounds.whole_chunks import CASTS, ROUTES_LEFT, left_out
 from weft.synth.engines.intervals.frontier import time_frontier
-from weft.synth.explain.costs import costs
 from weft.synth.explain.within import Possibility, explain_within
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
@@ -40,7 +38,7 @@ def casting() -> Topology:
     return replace(hub, nodes=nodes)
 
 
-CASES = [(rails(), 6, ROUTES_LEFT), (casting(), 1, CASTS)]
+CASES = [(rails(), 6, "slower routes"), (casting(), 1, "casts of switches")]
 
 
 @pytest.mark.parametrize(("machine", "chunks", "beyond"), CASES, ids=["routes", "casts"])
@@ -53,7 +51,6 @@ def test_what_a_verified_schedule_reaches_is_neither_beaten_nor_impossible(
     schedule = synthesize(replace(plain, sketch=sketch), budget=EFFORT).points[0].schedule
     us = simulate(schedule, SIZE).time_us
     assert verify(schedule, sketch).ok
-    assert left_out(machine) == (beyond,)
 
     for engine in ("intervals", "sketched"):
         found = synthesize(plain, f"{engine}{{chunks={chunks}}}", EFFORT)
@@ -67,7 +64,6 @@ def test_what_a_verified_schedule_reaches_is_neither_beaten_nor_impossible(
 
     within = explain_within(machine, collective, sketch, SIZE, Fraction(us) * 11 / 10, EFFORT)
     assert within.answer.verdict is Possibility.POSSIBLE
-    assert float(costs(machine, collective, sketch, SIZE).all_rules.us) <= us * ROUNDED
 
 
 def test_a_bound_of_whole_chunks_names_the_schedules_that_it_holds_for() -> None:
