@@ -12,6 +12,7 @@ MEASURED ?= $(SHARED)/facts/measured.json
 BIN := .venv/bin
 # Modules are compiled by who imports them: most of torch, triton and jax never are.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+CORE := .venv/.core
 STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
@@ -30,7 +31,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1:\2/p' Makefile | while IFS=: read -r name text; do \
 		printf '  %-10s %s\n' "$$name" "$$text"; done
 
-demo: $(STAMP) ## see weft work, from a topology to a checked program
+demo: $(CORE) ## see weft work, from a topology to a checked program
 	@sh docs/demo.sh $(BIN)/weft
 
 test: $(STAMP) browser ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
@@ -126,11 +127,16 @@ clean: ## remove what was built, except .venv
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-# hatchling first and no build isolation: so the build backend is under the lock as well.
-# `touch` comes last, so an interrupted install is started again.
-$(STAMP): pyproject.toml constraints.txt hatch_build.py | $(LINKS)
+# weft and what it needs to run. hatchling first and no build isolation: so the build backend is
+# under the lock as well. `touch` comes last, so an interrupted install is started again.
+$(CORE): pyproject.toml constraints.txt hatch_build.py | $(LINKS)
 	$(PYTHON) -m venv .venv
 	$(PIP) hatchling
+	$(PIP) --no-build-isolation --editable .
+	touch $@
+
+# All that tests need as well, such as torch and JAX.
+$(STAMP): $(CORE)
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	-$(BIN)/python -m compileall -q dsl synth backends $(LINKS)
 	-$(BIN)/weft doctor --warm

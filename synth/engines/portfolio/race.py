@@ -516,6 +516,11 @@ def finder(point: Point) -> str:
     return str(point.schedule.provenance["found_by"])
 
 
+def _messages(schedule: Schedule) -> int:
+    """Return the transfers of all slices."""
+    return schedule.moves * schedule.segments
+
+
 def _most_sent(schedule: Schedule) -> int:
     """Return the most transfers that a rank sends."""
     return int(np.bincount(schedule.src).max(initial=0)) if len(schedule) else 0
