@@ -98,7 +98,8 @@ class Race:
                 return
             if chosen is None:
                 left, steps, number = self._round(left, more, number), more, number + 1
-            values.append(self._value())
+            if chosen is None or self._fits(more):
+                values.append(self._value())
 
     def _fits(self, steps: int) -> bool:
         """Return True if the budget allows this much work more."""
@@ -514,11 +515,6 @@ class _IncumbentRecorder(Forwarding):
 def finder(point: Point) -> str:
     """The engine that found a point."""
     return str(point.schedule.provenance["found_by"])
-
-
-def _messages(schedule: Schedule) -> int:
-    """Return the transfers of all slices."""
-    return schedule.moves * schedule.segments
 
 
 def _most_sent(schedule: Schedule) -> int:
