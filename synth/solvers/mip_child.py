@@ -27,8 +27,7 @@ LOOK_STEPS, STEPS_ENTRIES = 1000, 4
 """Steps of work between two looks: 1000, and 1 for this many entries of the matrix."""
 
 ITERATION_STEPS = 150
-"""Steps of work of an iteration of the simplex method: with the looks 0.8 to 1.1 times the time of
-programs of 800 to 21,000 entries."""
+"""Steps of an iteration of the simplex method, at 800 to 21,000 entries alike."""
 
 NODE_STEPS = 20
 """Times that of a look, for a node of CBC."""

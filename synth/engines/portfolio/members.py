@@ -114,8 +114,7 @@ class PortfolioEffort(Effort):
     )
     behind: float = setting(
         1.1,
-        "at the end the best of those unfinished gets all of the effort in one piece if its answer "
-        "takes less than this times the best",
+        "at the end the best unfinished member gets such a piece, up to this times the best answer",
     )
     deeper: int = setting(3, "how many times the work grows from one round to the next")
     patience: int = setting(2, "rounds without a gain that end the race")

@@ -74,11 +74,10 @@ class Race:
         """Run the engines in rounds: each a little, then those that were cut short for longer.
 
         What the rounds do, and in which order, does not depend on the budget, which only says where
-        they end. Then the most promising one gets all of the budget in one piece
-        (:meth:`_chosen`): it does what it does alone, and the work of the rounds comes on top. If
-        it finishes, so does the next.
-        Ctrl-C ends the run; points found until then are kept. Where the budget is too small for the
-        first round, each engine gets half of the rest.
+        they end. Then the most promising one gets all of it in one piece, on top (:meth:`_chosen`):
+        it does what it does alone. If it finishes, so does the next. Ctrl-C ends the run; points
+        found until then are kept. Where the budget is too small for the first round, each engine
+        gets half of the rest.
         """
         effort = self.effort
         steps = max(effort.first_steps, effort.steps_per_pair * self.problem.topology.ranks**2)
@@ -116,12 +115,10 @@ class Race:
                 continue
             if number > 1 and (entry.once or self._close(entry.name)):
                 continue
-            if number > 1 and self.found and not self._fits(steps):
-                cut_short.append(entry)
-                continue
+            fits = number == 1 or not self.found or self._fits(steps)
             share = self._share(steps, first=number == 1)
             share = share // 2 if entry.once else share
-            if self._cut_short(entry.engine, share, f"round {number}"):
+            if not fits or self._cut_short(entry.engine, share, f"round {number}"):
                 cut_short.append(entry)
             self.ended = self.over is not None or self.interrupted
             if self.ended:
