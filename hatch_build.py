@@ -53,9 +53,9 @@ def compile_kernels(repo: Path, folder: Path) -> Path:
     links = _links(folder, repo.resolve())
     places = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     code = "from weft.backends.kernels import compile_all as make; print(make() or 'linked')"
-    subprocess.run(
-        [sys.executable, "-c", code], env={**places, "PYTHONPATH": str(links)}, check=True
-    )
+    # pip's isolated builds name the packages that they installed for it by PYTHONPATH.
+    path = os.pathsep.join(filter(None, (str(links), places.get("PYTHONPATH"))))
+    subprocess.run([sys.executable, "-c", code], env={**places, "PYTHONPATH": path}, check=True)
     return links / "weft" / "machine_code"
 
 

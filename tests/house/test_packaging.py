@@ -90,6 +90,20 @@ def test_the_folders_are_named_alike_everywhere() -> None:
     assert set(targets["sdist"]["only-include"]) >= FOLDERS | {"tests", "hatch_build.py"}
 
 
+def test_loops_are_compiled_with_the_packages_of_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip names those of an isolated build by PYTHONPATH; without them the wheel had no loops."""
+    monkeypatch.setenv("PYTHONPATH", "/packages/of/the/build")
+    asked: list[str] = []
+    hook = build_hook()
+    monkeypatch.setattr(
+        hook.subprocess, "run", lambda _, env, **__: asked.append(env["PYTHONPATH"])
+    )
+    hook.compile_kernels(ROOT, tmp_path)
+    assert asked == [os.pathsep.join([str(tmp_path), "/packages/of/the/build"])]
+
+
 def test_the_links_lead_to_the_folders(tmp_path: Path) -> None:
     for name in FOLDERS:
         (tmp_path / name).mkdir()

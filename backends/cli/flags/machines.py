@@ -169,7 +169,7 @@ class ServeFlags(Flags):
   weft serve &                                    then: export WEFT_SERVER=default
   weft serve --socket ~/weft.sock --idle 10min    then: weft --server ~/weft.sock bound …
 
-SIGTERM or Ctrl-C ends it once its commands have ended; the second ends these too"""
+after SIGTERM (kill %1) or Ctrl-C it waits for running commands; a second signal ends these too"""
 
     socket: str | None = flag(
         "--socket",
@@ -182,12 +182,12 @@ SIGTERM or Ctrl-C ends it once its commands have ended; the second ends these to
         metavar="TIME",
         default=DEFAULTS.serve_idle_seconds,
         parse=seconds,
-        help="end after so long without a command (default: 1h)",
+        help="end after this time without a command (default: 1h)",
     )
     children: int = flag(
         "--children",
         metavar="N",
         default=DEFAULTS.served_children,
         parse=whole(1, LIMITS.served_children),
-        help=f"commands at once; further ones run without it (default: {DEFAULTS.served_children})",
+        help=f"commands at once; others run in the client (default: {DEFAULTS.served_children})",
     )

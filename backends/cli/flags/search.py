@@ -277,14 +277,14 @@ class ExplainFlags(MaybeProblemFlags):
     )
     size: SizeRange | None = shared.size()
     at: int | None = flag(
-        "--at", metavar="SIZE", parse=parse_bytes, help="message size, where it is one: 1MiB"
+        "--at", metavar="SIZE", parse=parse_bytes, help="--size of one message: 1MiB"
     )
     within: Fraction | None = flag(
         "--within",
         metavar="TIME",
         parse=parse_microseconds,
-        help="find lines of the sketch that together make it impossible to end in TIME (9us), none "
-        "too many, and the time without each of them",
+        help="find a minimal set of lines of the sketch that together make TIME (9us) impossible, "
+        "and the time without each of them",
     )
     effort: float = shared.effort(
         "proofs: that no schedule obeys a sketch, where rules one by one do not tell, or that none "

@@ -285,7 +285,7 @@ def require_given(*flags: tuple[str, object]) -> None:
     if missing := [name for name, value in flags if value is None]:
         raise UserError(
             f"the following arguments are required: {', '.join(missing)}",
-            hint="or the file of a schedule",
+            hint="or the file of a schedule; weft explain also takes a sketch that names both",
         )
 
 

@@ -184,7 +184,7 @@ def _server() -> Diagnosis:
         sock, pid = connect(address)
     except (Unserved, OSError) as error:
         reason = getattr(error, "strerror", None) or error
-        detail = f"none at {address} ({reason}); weft serve starts one, which answers sooner"
+        detail = f"none at {address} ({reason}); 'weft serve' starts one, for quicker answers"
         return Diagnosis("server", False, detail, False)
     sock.close()
     return Diagnosis("server", True, f"at {address}, process {pid}", False)

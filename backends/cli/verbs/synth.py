@@ -141,7 +141,7 @@ def _tell(
     else:
         console.result(text, data)
     if args.require_optimal and not proved:
-        console.warn("not proved best within the budget (--require-optimal)")
+        console.warn("not proved best within the budget (--require-optimal): try more --effort")
         return Exit.NOTHING_FOUND
     return Exit.DONE
 

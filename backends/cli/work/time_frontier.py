@@ -75,7 +75,7 @@ def show_time_frontier(args: SynthFlags, problem: Problem, console: Console) -> 
     }
     console.result("\n".join([text, *told]), data)
     if args.require_optimal and not all_proved:
-        console.warn("not proved best within the budget (--require-optimal)")
+        console.warn("not proved best within the budget (--require-optimal): try more --effort")
         return Exit.NOTHING_FOUND
     return Exit.DONE
 

@@ -402,7 +402,7 @@ def how_it_ended(search: FrontierSearch, found: Frontier) -> tuple[str, ...]:
     last = found.points[-1].steps
     why = never_reached(search)
     if why is None:
-        return (f"the search over steps ended at {last}; the bound is {static}",)
+        return (f"searched to step {last}; at least {count(static, 'round')} per chunk",)
     # Without switches and shared resources a packing of trees attains the cut bound (Edmonds 1973),
     # and to pipeline them over more steps costs only their height.
     direct = not search.topology.resources and all(node.stores for node in search.topology.nodes)
