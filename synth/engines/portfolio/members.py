@@ -101,7 +101,7 @@ class PortfolioEffort(Effort):
     far: float = setting(
         1.05,
         "where the best of the first round takes more than this times the bound, a member whose "
-        "rate is within rate_near of it gets the rest in one piece",
+        "rate is within rate_near of it gets all of the effort in one piece",
     )
     rate_near: float = setting(
         1.1, "see far; and such a member is never too slow to be asked again"
@@ -110,7 +110,11 @@ class PortfolioEffort(Effort):
         0.5, "part of the bound that its rate makes at least where a member's rate counts"
     )
     rest_near: float = setting(
-        1.01, "the rest is not for one where the best takes less than this times the bound"
+        1.01, "that piece is not for one where the best takes less than this times the bound"
+    )
+    behind: float = setting(
+        1.1,
+        "at the end the best unfinished member gets such a piece, up to this times the best answer",
     )
     deeper: int = setting(3, "how many times the work grows from one round to the next")
     patience: int = setting(2, "rounds without a gain that end the race")

@@ -74,47 +74,51 @@ class Race:
         """Run the engines in rounds: each a little, then those that were cut short for longer.
 
         What the rounds do, and in which order, does not depend on the budget, which only says where
-        they end. What is left then is for one, in one piece (:meth:`_chosen`); if that is so after
-        the first round, the work of that round comes on top, so that it does what it does alone.
-        Ctrl-C ends the run; points found until then are kept. Where the budget is too small for the
-        first round, each engine gets half of the rest.
+        they end. Then the most promising one gets all of it in one piece, on top (:meth:`_chosen`):
+        it does what it does alone. If it finishes, so does the next. Ctrl-C ends the run; points
+        found until then are kept. Where the budget is too small for the first round, each engine
+        gets half of the rest.
         """
         effort = self.effort
         steps = max(effort.first_steps, effort.steps_per_pair * self.problem.topology.ranks**2)
         left = self._round(self.engines, steps, 1)
         values, number = [math.inf, self._value()], 2
         while left and not self.ended and not self._stale(values):
-            first = len(values) == 2
-            chosen = self._chosen(left, effort.deeper * steps, first=first)
-            if chosen is None:
-                steps *= effort.deeper
-                left = self._round(left, steps, number)
-                number += 1
-            else:
+            more = effort.deeper * steps
+            chosen, cut = self._chosen(left, more, first=len(values) == 2), True
+            if chosen is not None:
                 entry, why = chosen
                 left = [one for one in left if one is not entry]
                 assert entry.engine is not None, "it was asked before"
-                rest = (
-                    self.meter.limit if first else self.meter.left
-                )  # at first as if it were alone
-                self._cut_short(entry.engine, rest, why)
+                cut = self._cut_short(entry.engine, self.meter.limit, why)
                 self.ended = self.over is not None or self.interrupted
-            values.append(self._value())
+            if cut and self.found and left and not self._fits(more):
+                self.meter.cut_short()
+                return
+            if chosen is None:
+                left, steps, number = self._round(left, more, number), more, number + 1
+            if chosen is None or self._fits(more):
+                values.append(self._value())
+
+    def _fits(self, steps: int) -> bool:
+        """Return True if the budget allows this much work more."""
+        return self.meter.done + steps <= self.meter.limit
 
     def _round(self, left: list[DeferredEngine], steps: int, number: int) -> list[DeferredEngine]:
         """Ask each for some steps; return those to ask again, the best so far first."""
         cut_short = []
         for entry in left:
-            self.ended = self._enough(steps, first=number == 1)
+            self.ended = self._enough()
             if self.ended:
                 return []
             if (self.found and self._needless(entry.name)) or entry.engine is None:
                 continue
             if number > 1 and (entry.once or self._close(entry.name)):
                 continue
+            fits = number == 1 or not self.found or self._fits(steps)
             share = self._share(steps, first=number == 1)
             share = share // 2 if entry.once else share
-            if self._cut_short(entry.engine, share, f"round {number}"):
+            if not fits or self._cut_short(entry.engine, share, f"round {number}"):
                 cut_short.append(entry)
             self.ended = self.over is not None or self.interrupted
             if self.ended:
@@ -136,7 +140,7 @@ class Race:
     def _chosen(
         self, left: list[DeferredEngine], steps: int, *, first: bool
     ) -> tuple[DeferredEngine, str] | None:
-        """Return who gets what is left in one piece, and why; None: another round comes.
+        """Return who gets all of the effort in one piece, and why; None: another round comes.
 
         ``left``: those cut short, the best first; ``steps``: of the next round; ``first``: after
         the first one.
@@ -151,11 +155,10 @@ class Race:
             for one in left:
                 if self._by_rate(one.name) < rate:
                     return one, "its rate is near the bound, and every schedule is far"
-        if self._value_of(best.name) > (1 + effort.gain) * self._value():
-            return None  # what leads is finished
-        if len(left) == 1:
+        behind = self._value_of(best.name) / self._value()
+        if behind <= 1 + effort.gain and len(left) == 1:
             return best, "the only one left"
-        if self.meter.done + steps > self.meter.limit and self.meter.left > steps // effort.deeper:
+        if behind <= effort.behind and not self._fits(steps):
             return best, "the best so far, and another round does not fit"
         return None
 
@@ -215,16 +218,9 @@ class Race:
         ratios = (float(p.rounds_per_chunk / known.rounds_per_chunk) for p in self._of(name))
         return unit * min(ratios, default=math.inf)
 
-    def _enough(self, steps: int, *, first: bool) -> bool:
-        """Return True if the race is over: cancelled, with the best answer, or without budget."""
-        if self.meter.stopped():
-            return True
-        if not self.found or self._met():
-            return bool(self.found)
-        if first or self.meter.done + steps <= self.meter.limit:
-            return False
-        self.meter.cut_short()
-        return True
+    def _enough(self) -> bool:
+        """Return True if the race is over: cancelled, or with the best answer."""
+        return self.meter.stopped() or (bool(self.found) and self._met())
 
     def _cut_short(self, engine: Engine, steps: int, why: str) -> bool:
         """Run an engine; return True if more work may bring more."""
@@ -516,11 +512,6 @@ class _IncumbentRecorder(Forwarding):
 def finder(point: Point) -> str:
     """The engine that found a point."""
     return str(point.schedule.provenance["found_by"])
-
-
-def _messages(schedule: Schedule) -> int:
-    """Return the transfers of all slices."""
-    return schedule.moves * schedule.segments
 
 
 def _most_sent(schedule: Schedule) -> int:
