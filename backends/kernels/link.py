@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from weft.dsl.base.jit import by_numba, load_numba
-from weft.dsl.base.linked import LIBRARY, library_of, write_whole
+from weft.dsl.base.linked import LIBRARY, UNUSABLE, library_of, write_whole
 from weft.dsl.base.processes import Command, start
 
 from .declared import declared, parts_of, types_of
@@ -102,7 +102,7 @@ def is_linked(module: ModuleType, folder: Path) -> bool:
         record = json.loads(library.with_suffix(".json").read_bytes())
         whole = hashlib.sha256(library.read_bytes()).hexdigest() == record["sha256"]
         return whole and bool(record["guards"] == guards_of(module))
-    except (OSError, ValueError, KeyError):
+    except UNUSABLE:
         return False
 
 

@@ -72,7 +72,7 @@ class TopologyStructure:
 
     ``bridges``: pairs of nodes joined by one link (each way) whose loss splits the machine;
     ``cut``: in words, the cut that limits an allgather. ``compared``: False where the machine is
-    too large to be compared.
+    too large to be compared. ``connected``: False where links do not join all nodes.
     """
 
     bridges: tuple[tuple[str, str], ...]
@@ -80,6 +80,7 @@ class TopologyStructure:
     cut: str
     like: tuple[Likeness, ...]
     compared: bool
+    connected: bool
 
 
 def structure(topology: Topology, effort: StructureEffort = STRUCTURE_EFFORT) -> TopologyStructure:
@@ -90,10 +91,12 @@ def structure(topology: Topology, effort: StructureEffort = STRUCTURE_EFFORT) ->
     names = [node.name for node in plain.nodes]
     joined = Counter(frozenset((x.src, x.dst)) for x in plain.links)
     graph = nx.Graph(tuple(pair) for pair in joined)
+    graph.add_nodes_from(range(len(names)))
+    whole = nx.is_connected(graph)
     one = {pair for pair in joined if _links(plain, pair) <= 1}
     bridges = sorted(tuple(sorted(pair)) for pair in nx.bridges(graph) if frozenset(pair) in one)
     cut = ""
-    if topology.ranks > 1 and nx.is_connected(graph) and len(graph) == len(names):
+    if topology.ranks > 1 and whole:
         cut = bounds(topology, make("allgather", topology.ranks)).certificate.text
     compared = len(names) <= effort.nodes
     return TopologyStructure(
@@ -102,6 +105,7 @@ def structure(topology: Topology, effort: StructureEffort = STRUCTURE_EFFORT) ->
         cut,
         tuple(_like(plain, effort)) if compared else (),
         compared,
+        whole,
     )
 
 
@@ -135,16 +139,18 @@ def matched(
     label: Callable[[Topology], list[Label]],
     *,
     exact: bool = True,
+    duties: bool = False,
     pairs: int = STRUCTURE_EFFORT.pairs,
 ) -> dict[int, int] | None:
     """Return the node of ``whole`` for each node of ``part`` such that kinds of nodes and labels
     of links agree; None where there are none such, or not within ``pairs`` tried.
 
-    ``exact``: all nodes and links of ``whole``; else it may have more of both.
+    ``exact``: all nodes and links of ``whole``; else it may have more of both. ``duties``: also
+    the hosts that nodes are grouped in, and what switches do beside forwarding.
     """
     import networkx as nx  # 150 ms
 
-    first, second = _labelled(whole, label), _labelled(part, label)
+    first, second = _labelled(whole, label, duties), _labelled(part, label, duties)
     if exact and _profile(first) != _profile(second):
         return None
 
@@ -166,14 +172,15 @@ def matched(
             return None
     except TooLong:
         return None
-    return {mine: theirs for theirs, mine in found.mapping.items()}
+    n = len(part.nodes)  # hosts have the numbers behind
+    return {mine: theirs for theirs, mine in found.mapping.items() if mine < n}
 
 
 class TooLong(Exception):
     """A comparison has tried all the pairs that it may."""
 
 
-def _labelled(topology: Topology, label: Callable[[Topology], list[Label]]) -> Any:
+def _labelled(topology: Topology, label: Callable[[Topology], list[Label]], duties: bool) -> Any:
     import networkx as nx  # loaded by the caller
 
     labels: defaultdict[tuple[int, int], list[Label]] = defaultdict(list)
@@ -181,7 +188,13 @@ def _labelled(topology: Topology, label: Callable[[Topology], list[Label]]) -> A
         labels[link.src, link.dst].append(text)
     graph = nx.DiGraph()
     for i, node in enumerate(topology.nodes):
-        graph.add_node(i, kind=node.kind)
+        kind = (node.kind, node.capabilities, node.limits) if duties else node.kind
+        graph.add_node(i, kind=kind)
+    groups = {node.host for node in topology.nodes} - {None} if duties else set()
+    for place, host in enumerate(groups if len(groups) > 1 else ()):
+        graph.add_node(len(topology.nodes) + place, kind="group")
+        inside = (i for i, node in enumerate(topology.nodes) if node.host == host)
+        graph.add_edges_from(((len(topology.nodes) + place, i) for i in inside), label=[])
     for (a, b), found in labels.items():
         graph.add_edge(a, b, label=sorted(found))
     return graph
@@ -333,13 +346,15 @@ def structure_text(found: TopologyStructure) -> str:
         sides = " | ".join(_listed(side) for side in split.sides[: TEXT.named_rules])
         more = len(split.sides) - TEXT.named_rules
         parts.append(f"splits at  {split.node}: {sides}" + (f" | … {more} more" * (more > 0)))
-    if not found.splits:
+    if not found.connected:
+        parts.append("in parts   links do not join all of it")
+    elif not found.splits:
         parts.append("splits at  no single node: GPUs stay joined without any one")
     if found.bridges:
         shown = ", ".join(f"{a} - {b}" for a, b in found.bridges[: TEXT.listed])
         more = len(found.bridges) - TEXT.listed
         parts.append(f"bridges    {shown}" + (f", … {more} more" * (more > 0)))
-    else:
+    elif found.connected:
         parts.append("bridges    none: no single link splits the machine")
     if found.cut:
         parts.append(f"least cut  {found.cut}")
@@ -390,7 +405,8 @@ def _next(name: str) -> str | None:
 
 def renaming(before: Topology, after: Topology) -> tuple[tuple[str, str], ...] | None:
     """Return the pairs of names by which two machines are the same, with all numbers of their
-    links and shared resources; None where none are found, or the machines are too large.
+    links and shared resources, hosts, and what switches do beside forwarding; None where
+    none are found, or the machines are too large.
     """
 
     def numbers(topology: Topology) -> list[Label]:
@@ -398,7 +414,7 @@ def renaming(before: Topology, after: Topology) -> tuple[tuple[str, str], ...] |
 
     if max(len(before.nodes), len(after.nodes)) > STRUCTURE_EFFORT.nodes:
         return None
-    place = matched(before, after, numbers)
+    place = matched(before, after, numbers, duties=True)
     if place is None or _shared(before, place) != _shared(after, None):
         return None
     return tuple((before.nodes[a].name, after.nodes[b].name) for a, b in sorted(place.items()))

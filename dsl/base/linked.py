@@ -53,6 +53,12 @@ STALE = (
     "('weft doctor --warm' links them anew)"
 )
 
+UNUSABLE = (
+    *(OSError, ValueError, ImportError, LookupError),
+    *(TypeError, AttributeError, NameError, SyntaxError),
+)
+"""Errors of a library or of its guards that are missing, damaged, or of another form."""
+
 Kernels = dict[str, Callable[..., Any]]
 
 
@@ -65,7 +71,7 @@ def linked(name: str) -> Kernels | None:
     seen = False
     for folder in readable():
         guards = library_of(name, folder / name).with_suffix(".json")
-        with contextlib.suppress(OSError, ValueError, ImportError, KeyError):
+        with contextlib.suppress(*UNUSABLE):
             if (found := _load(name, guards)) is not None:
                 return found
         seen |= any(guards.parent.glob("*.json"))

@@ -8,15 +8,13 @@ from typing import Any
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, number
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-from ..fabric.hop_table import ROUTES
 from .demand import copying_demand
 from .effort import BOUND_EFFORT, BoundEffort
-from .whole_chunks import whole_chunk_bound
+from .whole_chunks import ROUTES_LEFT, left_out, whole_chunk_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +25,13 @@ class ChunkBound:
     pieces: int
     us: Fraction
     certificate: Certificate
+    casts: bool = False  # True if switches can copy or sum, which it does not count
 
     @property
     def holds_for(self) -> str:
         """Return which schedules it holds for."""
-        return f"schedules that forward {count(self.pieces, 'equal piece')} of each unit whole"
+        kind = "schedules of transfers" if self.casts else "schedules"
+        return f"{kind} that forward {count(self.pieces, 'equal piece')} of each unit whole"
 
     def gap(self, us: float) -> float:
         """Return the part by which a time in µs is above the bound."""
@@ -69,12 +69,12 @@ def chunk_bound(
         return None
     if collective.combining and copying_demand(collective) is None:
         return None
-    between = len(topology.nodes) > topology.ranks  # nodes that only forward
-    if between and not find_hops(topology, routes_per_pair=ROUTES).complete:
+    beyond = left_out(topology)
+    if ROUTES_LEFT in beyond:
         return None
     grain = Fraction(message_bytes, collective.message_chunks)
     found = whole_chunk_bound(topology, collective, grain, effort=effort)
-    return ChunkBound(collective.factor, found.us, found.certificate)
+    return ChunkBound(collective.factor, found.us, found.certificate, bool(beyond))
 
 
 def own_chunk_bound(

@@ -35,15 +35,31 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.shortest import distances
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.hops import route_latency
+from weft.dsl.nouns.hops import find_hops, route_latency
 from weft.dsl.nouns.topology import Hop, Topology
 
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
-from ..fabric.hop_table import HopTable, hop_table_of
+from ..fabric.hop_table import ROUTES, HopTable, hop_table_of
 from .demand import copying_demand, representatives
 from .effort import BOUND_EFFORT, BoundEffort
 from .waves import Inflow, PortTimes, WaveBound, inflow_of, ports_of, slots
+
+CASTS, ROUTES_LEFT = "casts of switches", "slower routes"
+
+
+def left_out(topology: Topology) -> tuple[str, ...]:
+    """Return the ways to move whole chunks that bounds over :func:`hop_table_of` do not know, in
+    words; none where they hold for every schedule of whole chunks."""
+    found = [CASTS] * any(node.capabilities for node in topology.nodes)
+    if len(topology.nodes) > topology.ranks:  # else each link is a hop
+        found += [ROUTES_LEFT] * (not find_hops(topology, routes_per_pair=ROUTES).complete)
+    return tuple(found)
+
+
+def not_counted(beyond: tuple[str, ...]) -> str:
+    """Return the remark on a bound that it does not know these ways; empty without any."""
+    return f" ({' and '.join(beyond)} not counted)" if beyond else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from weft.dsl.nouns.topology import Hop, Topology
 
 from ..base.engine import Certificate
 from ..bounds import binding, bounds
-from ..bounds.whole_chunks import ruled_cut, whole_chunk_bound
+from ..bounds.whole_chunks import ROUTES_LEFT, left_out, ruled_cut, whole_chunk_bound
 from ..fabric.hop_table import hop_table_of
 from .conflicts import Unit, statements
 from .feasibility import Feasibility
@@ -78,15 +78,18 @@ def least_time(feasible: Feasibility, rules: Sequence[Rule], message_bytes: int)
     ways they leave, and where they say how units are cut that of whole chunks."""
     topology, collective = feasible.topology, feasible.collective
     hops, usable = usable_hops(feasible, rules)
-    machine = _without_unused(topology, hops, np.asarray(usable.any(axis=0)))
+    beyond = left_out(topology)
+    machine = topology
+    if ROUTES_LEFT not in beyond:
+        machine = _without_unused(topology, hops, np.asarray(usable.any(axis=0)))
     found = [binding(bounds(machine, collective), message_bytes)]
     alpha, source, target = feasible.alpha(rules)
     text = f"what starts on rank {source} needs {float(alpha):g} µs of α to come to rank {target}"
     found.append((alpha, Certificate("path", text)))
-    if not collective.combining:
+    if not collective.combining and ROUTES_LEFT not in beyond:
         found.append(ruled_cut(topology, collective, hops, usable, message_bytes))
     counts = [r.count for r in rules if isinstance(r, Chunks)]
-    if counts and not collective.combining:
+    if counts and not collective.combining and not beyond:
         chunks = collective.split(counts[0]) if counts[0] > 1 else collective
         grain = Fraction(message_bytes, chunks.message_chunks)
         whole = whole_chunk_bound(topology, chunks, grain, usable.repeat(counts[0], axis=0))

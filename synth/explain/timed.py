@@ -22,6 +22,7 @@ from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import FixedSend, OwnFirst, Phases, Relay, Rule, SwitchPolicy, Symmetry
 
+from ..base.meets import meets
 from ..base.meter import Meter
 from ..engines.intervals.effort import INTERVALS_EFFORT
 from ..engines.intervals.model import IntervalModel, Key, StartWindows
@@ -105,7 +106,9 @@ class TimedPlans:
         us = self.field.machine.us(int(placed.end.max()))
         if us > float(self.within) * (1 + 1e-12):  # in rounded ticks it was not late
             return TimedAnswer(CpVerdict.UNKNOWN)
-        verdict = found.verdict if best else CpVerdict.FEASIBLE
+        bound = self.field.machine.us((found.bound or 0) * self.windows.tick)
+        least = best and found.verdict is CpVerdict.OPTIMAL and meets(us, bound)  # ticks round down
+        verdict = CpVerdict.OPTIMAL if least else CpVerdict.FEASIBLE
         return TimedAnswer(verdict, us, self.field.schedule(placed))
 
 

@@ -10,7 +10,6 @@ from fractions import Fraction
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, FixedSend, Rule, Sketch
@@ -21,7 +20,7 @@ from ..base.cancellable import cut_off
 from ..base.conflict import smallest_conflict
 from ..base.engine import Budget, Silent
 from ..base.meter import STEPS, Meter
-from ..fabric.hop_table import ROUTES
+from ..bounds.whole_chunks import left_out
 from ..judge.verify import verify
 from ..reductions.reverse import reverse
 from ..solvers.cp_sat import CpVerdict
@@ -205,7 +204,7 @@ class _Questions:
             first = min(there, key=lambda one: one.us or 0.0)
             open_cuts = any(one.verdict is Possibility.UNDECIDED for one in found)
             least = all(one.least for one in there) and not open_cuts
-            return replace(first, least=least)
+            return replace(first, least=least and not left_out(self.feasible.topology))
         undecided = next(one for one in found if one.verdict is Possibility.UNDECIDED)
         return self._raced(rules, meter, undecided)
 
@@ -214,9 +213,7 @@ class _Questions:
         empty if it excludes all."""
         topology = self.feasible.topology
         found = [] if named else ["finer chunks"]
-        found += ["casts of switches"] * any(node.capabilities for node in topology.nodes)
-        found += ["slower routes"] * (not find_hops(topology, routes_per_pair=ROUTES).complete)
-        return ", ".join(found)
+        return ", ".join((*found, *left_out(topology)))
 
     def _problem(self, rules: Sequence[Rule]) -> Problem:
         sketch = Sketch("", tuple(rules)) if rules else None

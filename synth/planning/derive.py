@@ -221,7 +221,7 @@ def _block(phases: Sequence[str]) -> tuple[str, ...]:
 def _relays(topology: Topology, turned: tuple[str, ...]) -> Iterator[SketchDraft]:
     """Yield who sends and receives where hosts are left: at the links of the cut round a host."""
     gates = _gates(topology)
-    if gates is None:
+    if not gates:  # hosts that differ, or that no link joins
         return
     shared = [gate for gate in gates if len(gate) > 1]
     if shared:

@@ -1,5 +1,7 @@
 """Sketches derived from machines: each is text of the language, fits, and leads to a schedule."""
 
+from dataclasses import replace
+
 import pytest
 
 from weft.dsl.catalogue import topology
@@ -56,3 +58,12 @@ def test_the_quickest_comes_first_and_the_others_as_comments() -> None:
     assert elaborate(parse(text, "derived"), there).rules
     for one in found.sketches[1:]:
         assert f"# sketch {one.draft.name}\n" in text
+
+
+def test_hosts_that_no_link_joins_get_no_relays() -> None:
+    line = topology("line:6")
+    hosted = [replace(node, host=i // 2) for i, node in enumerate(line.nodes)]
+    links = tuple(x for x in line.links if x.src // 2 == x.dst // 2)
+    there = replace(line, nodes=tuple(hosted), links=links, symmetries=())
+    names = {draft.name for draft in drafts(there, make("allgather", 6))}
+    assert names.isdisjoint({"relays", "direct", "chain_of_hosts"})

@@ -37,7 +37,7 @@ class TopoShowFlags(CapableFlags):
 
 
 @dataclass(frozen=True)
-class TopoDiffFlags(CapableFlags):
+class TopoDiffFlags(Flags):
     HELP: ClassVar[str] = "compare two machines: the same up to names, or which links differ"
 
     before: str = flag(metavar="A", help="a catalogue name, a file, or -")

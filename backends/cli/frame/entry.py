@@ -28,7 +28,7 @@ from weft.dsl.base.errors import (
 )
 from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 
-from ..output.console import Console, Exit, stdout_errors
+from ..output.console import Console, Exit, silence_stdout, stdout_errors
 from ..output.outputs import require_inputs_kept
 from .defaults import with_defaults
 from .parser import build_parser, flags_of, other_verbs, verb_of
@@ -133,14 +133,14 @@ def _ending(error: BaseException, arguments: list[str], console: Console) -> int
     try:
         return _report(error, arguments, console)
     except (OSError, UserError):  # the output streams are closed
-        _silence()
+        silence_stdout()
         return error.exit_code if isinstance(error, WeftError) else int(Exit.BUG)
 
 
 def _report(error: BaseException, arguments: list[str], console: Console) -> int:
     if isinstance(error, BrokenPipeError):
         # `weft show x | head`: a reader may stop early.
-        _silence()
+        silence_stdout()
         return Exit.DONE
     if isinstance(error, KeyboardInterrupt):
         told = WeftError("interrupted, nothing was found or written")
@@ -192,14 +192,6 @@ def _report_file(error: BaseException, arguments: list[str], console: Console) -
             return f"the traceback is in {path}"
         return f"please report it with {path}"
     return ""
-
-
-def _silence() -> None:
-    """Discard all further output to stdout, including the interpreter's last flush."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def _count(arguments: list[str], letter: str) -> int:

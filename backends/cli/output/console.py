@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from itertools import groupby
 from textwrap import wrap
@@ -132,9 +132,18 @@ def stdout_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        silence_stdout()
         raise UserError(
             f"standard output cannot be written: {error.strerror}", where="<stdout>"
         ) from None
+
+
+def silence_stdout() -> None:
+    """Discard all further output to stdout, including the interpreter's last flush."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def columns() -> int:

@@ -64,6 +64,13 @@ def run(args: ExplainFlags, console: Console) -> int:
         ("-s/--sketch", args.sketch),
     )
     assert args.sketch is not None
+    if args.size and (args.at or (args.within and args.size.low < args.size.high)):
+        raise UserError(
+            "expected one message size, got "
+            + ("--at and --size" if args.at else "a range for --within"),
+            where="--size",
+            hint="leave out --size, and name one with --at",
+        )
     topology, collective = read_problem(args, args.sketch)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
@@ -103,6 +110,9 @@ def run(args: ExplainFlags, console: Console) -> int:
 def _of_sketch(args: ExplainFlags) -> ExplainFlags:
     """Return the flags of a sketch given as the file: machine and collective from its text."""
     assert args.file is not None
+    if args.file == "-":
+        told = "expected the file of a sketch, got stdin, which is read once"
+        raise UserError(told, where="-", hint="-t TOPO -c COLL -s -")
     if args.sketch is not None:
         raise UserError("two sketches", where=args.file, hint="name it once, without -s")
     name, arguments = split_arguments(args.file)

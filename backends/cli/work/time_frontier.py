@@ -14,6 +14,7 @@ from weft.dsl.nouns.schedule import dumps
 from weft.synth.api import choose_engine, provenance
 from weft.synth.base.cancellable import CutOff
 from weft.synth.base.engine import Budget
+from weft.synth.bounds.whole_chunks import left_out
 from weft.synth.engines.intervals.engine import Intervals
 from weft.synth.engines.intervals.frontier import TimedSize, time_frontier
 
@@ -47,6 +48,8 @@ def show_time_frontier(args: SynthFlags, problem: Problem, console: Console) -> 
     entries = [{**_entry(one), "file": file} for one, file in zip(found, files, strict=True)]
     pieces = ", ".join(str(cut.pieces) for cut in found[0].cuts)
     told = [f"{proved} of {count(len(found), 'size')} proved among schedules of {pieces} pieces"]
+    if beyond := left_out(problem.topology):
+        told.append(f"proofs that know no {' or '.join(beyond)} do not count")
     if len(found) < len(sizes):
         told.append(f"{len(sizes) - len(found)} more not reached")
     rows = [

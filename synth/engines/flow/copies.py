@@ -30,7 +30,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Budget, Observer
 from ...base.meets import meets
-from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
+from ...bounds.whole_chunks import WholeChunks, left_out, not_counted, whole_chunk_bound
 from ...lp.highs import SolverAnswer, solve
 from ...solvers.pool import Listener
 from ...time.schedule_time import simulate
@@ -132,6 +132,7 @@ def _words(field: SearchInstance, us: float, least: float, why: str) -> str:
     these = "of whole chunks of this size"
     if len(field.moved) > 1:
         these += f" that is alike under {len(field.moved)} moves"
+    these += not_counted(left_out(field.topology))
     return f"{us:,.3f} µs, {above} the least of any schedule {these}: {why}"
 
 

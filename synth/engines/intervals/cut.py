@@ -19,7 +19,7 @@ from ...base.engine import Budget, Observer
 from ...base.meets import meets
 from ...base.meter import STEPS, Meter
 from ...bounds import bounds, lower_bound_us
-from ...bounds.whole_chunks import whole_chunk_bound
+from ...bounds.whole_chunks import left_out, not_counted, whole_chunk_bound
 from ...fabric.fabric import fabric_of
 from ...frontier.objective import point_of
 from ...reductions.reverse import keeps_times, reverse
@@ -43,6 +43,7 @@ class CutAnswer:
     us: float
     least_us: float  # µs that any schedule in these chunks takes
     why: str
+    beyond: tuple[str, ...] = ()  # ways of these chunks that the bound does not know
 
     @property
     def proved(self) -> bool:
@@ -101,6 +102,7 @@ def solve_cut(
     run.offer(search.best)
     narrow = run.narrowing()
     least = float(lower_bound_us(bounds(task.problem.topology, task.problem.collective), task.size))
+    general = least
     why = "the bound of all schedules"
     if narrow in ("", BLOCKS) and float(known.us) > least:
         least, why = float(known.us), known.certificate.text
@@ -113,8 +115,9 @@ def solve_cut(
         else:
             why += f"; {how}"
     assert run.schedule is not None, "the first one was offered"
-    of = f" of any schedule in these chunks{run.alike()}: {why}"
-    return CutAnswer(pieces, run.schedule, run.us, min(least, run.us), of)
+    beyond = left_out(problem.topology) if least > general else ()
+    of = f" of any schedule in these chunks{run.alike()}{not_counted(beyond)}: {why}"
+    return CutAnswer(pieces, run.schedule, run.us, min(least, run.us), of, beyond)
 
 
 CHOSEN = "for the peers that were chosen"

@@ -91,9 +91,10 @@ class Intervals:
             found.append(solve_cut(task, pieces, part, observer, self.effort))
         best = min(found, key=lambda x: x.us)
         point = point_of(best.schedule, limits, us=best.us, least_us=float(general))
-        if len(cuts) == 1:
+        whole = len(cuts) == 1 and not best.beyond  # its bound is one on all that was asked for
+        if whole:
             point = replace(point, least_us=best.least_us)
-        met = meets(best.us, general) or (len(cuts) == 1 and best.proved)
+        met = meets(best.us, general) or (whole and best.proved)
         said = [x.words for x in sorted(found, key=lambda x: x.us)]
         if self.patience and not all(x.proved for x in found) and not met:
             other = self._searched(problem, budget.within(meter), observer)

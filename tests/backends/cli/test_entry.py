@@ -234,11 +234,13 @@ def test_a_command_ends_after_its_hooks_and_threads(
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_is_told() -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess_weft("show", "dgx1", "--json", stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 2
-    assert "standard output cannot be written: No space left" in done.stderr
-    assert "Traceback" not in done.stderr
+    buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    for words in (("show", "dgx1", "--json"), ("show", "dgx1")):
+        with open("/dev/full", "w") as full:
+            done = subprocess_weft(*words, stdout=full, stderr=subprocess.PIPE, env=buffered)
+        assert done.returncode == 2
+        assert "standard output cannot be written: No space left" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_results_and_words_do_not_mix(weft: Weft, tmp_path: Path) -> None:

@@ -123,3 +123,26 @@ def test_a_time_that_is_possible_or_not_decided(weft: Weft, sketch: Path) -> Non
     flags = ("-t", "dgx1", "--within", "9.9us", "--effort", "0.0001")
     sketch.write_text("sketch s\ncollective allgather\nchunks 1\n")
     weft("explain", sketch, *flags, "--at", "1MiB").ended(3)
+
+
+def test_one_message_size_for_a_time(weft: Weft, sketch: Path) -> None:
+    size = ("--size", "1KiB:1MiB")
+    weft("explain", sketch, "--at", "1MiB", *size).ended(2, "got --at and --size")
+    weft("explain", sketch, *size, "--within", "9us").ended(2, "a range for --within")
+
+
+def test_a_sketch_from_stdin_needs_its_problem_beside_it(weft: Weft, sketch: Path) -> None:
+    text = sketch.read_text()  # whose rules exclude each other
+    weft("explain", "-", stdin=text).ended(2, "-t TOPO -c COLL -s -")
+    weft("explain", *PROBLEM, "-s", "-", stdin=text).ended(1)
+
+
+def test_the_least_time_is_not_that_of_coarse_ticks(weft: Weft, tmp_path: Path) -> None:
+    """Within a very long time the model's ticks are coarse, and its best plan may not be."""
+    file = tmp_path / "s.sketch"
+    file.write_text(
+        "sketch s\nmachine ring:4\ncollective allgather\nchunks 1\nforbid links 0 -> 1\n"
+    )
+    for within in ("1s", "99999999999s"):
+        found = weft("explain", file, "--at", "1MiB", "--within", within, "--json").ended(0).json
+        assert not found["least"] or found["us"] < 33.6

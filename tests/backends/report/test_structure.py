@@ -104,3 +104,26 @@ def test_two_machines_are_the_same_up_to_names() -> None:
     assert len(pairs) == len(machine.nodes)
     assert renaming(machine, relabelled(machine, 5, Fraction(9, 10))) is None
     assert renaming(machine, topology("dgx1")) is None
+
+
+def test_machines_that_differ_in_hosts_or_switches_are_not_the_same() -> None:
+    hub = topology("hub:4")
+
+    def hosted(*hosts: int) -> Topology:
+        own = [replace(node, host=h) for node, h in zip(hub.nodes, hosts, strict=False)]
+        return replace(hub, nodes=(*own, *hub.nodes[len(own) :]), symmetries=())
+
+    turned = replace(hub, nodes=(*hub.nodes[:-1], replace(hub.nodes[-1], multicast=True)))
+    assert renaming(hub, turned) is None
+    assert renaming(turned, turned) is not None
+    assert renaming(hosted(0, 0, 1, 1), hosted(0, 1, 0, 1)) is not None
+    assert renaming(hosted(0, 0, 1, 1), hosted(0, 0, 0, 1)) is None
+    assert renaming(hosted(0, 0, 1, 1), hub) is None
+
+
+def test_machines_in_parts_have_a_structure() -> None:
+    line = topology("line:4")
+    for links in ((), line.links[:2]):
+        text = structure_text(structure(replace(line, links=links)))
+        assert "links do not join all of it" in text
+        assert "GPUs stay joined" not in text

@@ -102,6 +102,10 @@ SPOILS = {
     "no library": lambda file: file.unlink(),
     "damaged guards": lambda file: file.with_suffix(".json").write_text("{"),
     "guards of another form": lambda file: file.with_suffix(".json").write_text("{}"),
+    "guards that are a list": lambda file: file.with_suffix(".json").write_text("[]"),
+    "changed guards": lambda file: file.with_suffix(".json").write_text(
+        file.with_suffix(".json").read_text().replace("def ", "dex ", 1)
+    ),
     "of other sources": lambda file: [
         x.rename(x.with_name("0" * 12 + x.name[12:])) for x in (file, file.with_suffix(".json"))
     ],
