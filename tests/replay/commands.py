@@ -89,6 +89,9 @@ exact-rooted: synth -t dgx1 -c broadcast --group 4,0,1,5 --root 0 -e exact --obj
 exact-sketch: synth -t dgx1 -c allgather -s in/halves.sketch:pieces=2 --objective latency \
     --time 3600s -o halves.json
 exact-never: synth -t ring:4 -c allgather -s in/never.sketch --time 3600s
+intervals-time: synth -t ring:4 -c allgather -e intervals --objective time --size 1MiB \
+    --time 3600s -o iv.json
+intervals-sizes: synth -t ring:4 -c allgather --sizes 1KiB:4KiB --time 3600s
 own-python: synth -t ring:4 -c in/pairs.py --objective latency --time 3600s -o pairs.json
 own-json: synth -t line:2 -c in/swap.json -e exact --objective latency --time 3600s -o swap.json
 packing-torus: synth -t torus:3x3 -c alltoall -e packing --objective bandwidth --time 3600s \
@@ -157,6 +160,7 @@ failures-next: failures -t ring:4 -c allgather --down gpu0-gpu1 --directions
 explain-schedule: explain ag4.json --size 1MiB
 explain-packed: explain dgx1-ar.json --size 1MiB --json
 explain-sketch: explain -t dgx1 -c allgather -s dgx1_double_links --time 3600s
+explain-within: explain dgx1_double_links --at 1MiB --within 8us
 explain-never: explain -t ring:4 -c allgather -s in/never.sketch --time 3600s
 simulate-sizes: simulate dgx1-ar.json --size 1KiB:1GiB
 simulate-rules: simulate ring8.json --size 1MiB --alpha-occupies --store-and-forward --barrier \
@@ -322,6 +326,8 @@ topo-p2p: topo show in/p2p.txt
 topo-nccl-tests: topo show in/nccl_tests.txt
 topo-calibrate: topo calibrate dgx-a100 in/nccl_allgather.txt --json -o calibrated.json
 topo-again: topo show imported.json
+topo-structure: topo show dgx1 --structure --json
+topo-diff: topo diff dgx1 dgx1:dead=0-4
 topo-stdin: topo show - < in/smi.txt
 sketch-list: sketch list
 sketch-show: sketch show dgx2_relay
@@ -330,6 +336,7 @@ sketch-fmt: sketch fmt in/loose.sketch makes in/loose.sketch
 sketch-taccl: sketch import in/taccl_sketch.json -t in/taccl.json --machine taccl-machine.json \
     -o taccl.sketch
 sketch-teccl: sketch import in/teccl.json --json
+sketch-derive: sketch derive -t ring:4 -c allgather -o derived.sketch
 list-engines: list engines
 list-backends: list backends --json
 list-passes: list passes

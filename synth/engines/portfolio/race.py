@@ -65,6 +65,7 @@ class Race:
     asked: set[str] = field(default_factory=set)
     interrupted: bool = False
     ended: bool = False
+    on_top: int = 0  # work of pieces that left the answer far from the bound: rounds go on
     over: Outcome | None = None
     turns: list[Turn] = field(default_factory=list)
     dropped: dict[str, float] = field(default_factory=dict)  # times the best
@@ -90,8 +91,11 @@ class Race:
                 entry, why = chosen
                 left = [one for one in left if one is not entry]
                 assert entry.engine is not None, "it was asked before"
+                done = self.meter.done
                 cut = self._cut_short(entry.engine, self.meter.limit, why)
                 self.ended = self.over is not None or self.interrupted
+                if self._over_bound() > effort.far:
+                    self.on_top += self.meter.done - done
             if cut and self.found and left and not self._fits(more):
                 self.meter.cut_short()
                 return
@@ -102,11 +106,14 @@ class Race:
 
     def _fits(self, steps: int) -> bool:
         """Return True if the budget allows this much work more."""
-        return self.meter.done + steps <= self.meter.limit
+        return self.meter.done + steps <= self.meter.limit + self.on_top
 
     def _round(self, left: list[DeferredEngine], steps: int, number: int) -> list[DeferredEngine]:
-        """Ask each for some steps; return those to ask again, the best so far first."""
-        cut_short = []
+        """Ask each for some steps; return those to ask again, the best so far first.
+
+        A round that has begun is finished for those that are not :attr:`PortfolioEffort.behind`.
+        """
+        cut_short, begun = [], False
         for entry in left:
             self.ended = self._enough()
             if self.ended:
@@ -116,6 +123,9 @@ class Race:
             if number > 1 and (entry.once or self._close(entry.name)):
                 continue
             fits = number == 1 or not self.found or self._fits(steps)
+            if begun and self._value_of(entry.name) <= self.effort.behind * self._value():
+                fits = True
+            begun |= fits
             share = self._share(steps, first=number == 1)
             share = share // 2 if entry.once else share
             if not fits or self._cut_short(entry.engine, share, f"round {number}"):
