@@ -32,7 +32,7 @@ from .timed import TimedPlans, refusal
 
 
 class Possibility(StrEnum):
-    """Possibility on rules and a time."""
+    """Verdict on rules and a time."""
 
     POSSIBLE = "possible"
     IMPOSSIBLE = "impossible"
@@ -41,7 +41,7 @@ class Possibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WithinAnswer:
-    """WithinAnswer to the question whether rules leave a plan in time.
+    """Answer to the question if rules leave a plan in time.
 
     ``us``: µs of the plan found, None without one; ``least``: no plan in these chunks is shorter;
     ``why``: the reason of an impossibility, or of a missing decision; ``beyond``: what the former
@@ -72,7 +72,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """WithinAnswer for a whole sketch, a message of ``bytes`` and a time in µs.
+    """Answer for a whole sketch, a message of ``bytes`` and a time in µs.
 
     ``answer``: to the whole sketch; where that is impossible, the reason is that of the core.
     ``core``: a minimal set of statements that makes the time impossible, in the order of the text;
