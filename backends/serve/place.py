@@ -48,13 +48,13 @@ def held(path: str) -> Iterator[str]:
             hint="choose another with --socket",
         )
     _require_safe_folder(path)
+    if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise UserError(
+            "expected a socket or nothing, got a file", where=path, hint="--socket PATH"
+        )
     lock = _locked(path)
     try:
-        if os.path.lexists(path):
-            if not stat.S_ISSOCK(os.lstat(path).st_mode):
-                raise UserError(
-                    "expected a socket or nothing, got a file", where=path, hint="--socket PATH"
-                )
+        with suppress(FileNotFoundError):
             os.unlink(path)
         yield path
     finally:

@@ -325,6 +325,7 @@ def test_a_place_has_one_server_and_is_safe(
     file.write_text("mine")
     weft("serve", "--socket", file).ended(2, "got a file")
     assert file.read_text() == "mine"
+    assert list(tmp_path.glob("*.lock")) == []  # nothing is left behind
     weft("serve", "--socket", tmp_path / ("x" * 100)).ended(2, "at most 107 bytes")
     weft("serve", "--socket", tmp_path / "s", "--children", "0").ended(2)
     open_to_all = tmp_path / "open"
