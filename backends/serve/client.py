@@ -76,7 +76,7 @@ def connect(address: str) -> tuple[_socket.socket, int]:
     """Return a connection to the server of this user, and the number of its process.
 
     Raises:
-        Unserved: it is another user's, or the system has no way to tell.
+        Unserved: it is another user's, or the system does not tell whose it is.
         OSError: nothing listens there.
     """
     import _socket

@@ -199,7 +199,7 @@ def solve(
     ``race``: patterns of the subsolvers that take turns; none: CP-SAT's default search. There is
     always one thread: the answer depends on the model, the steps and the seed only, and what
     aborts OR-Tools under load are races of its threads. ``heard`` receives every solution of an
-    optimization on the way; ``solutions``: after so many it ends, 0: there may be any number.
+    optimization on the way; ``solutions``: the number that ends the search, 0 for no limit.
 
     Raises:
         UserError: ``$WEFT_SOLVER_MEMORY`` is not a size.

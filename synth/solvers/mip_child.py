@@ -27,7 +27,7 @@ LOOK_STEPS, STEPS_ENTRIES = 1000, 4
 """Steps of work between two looks: 1000, and 1 for this many entries of the matrix."""
 
 ITERATION_STEPS = 150
-"""Steps of an iteration of the simplex method, at 800 to 21,000 entries alike."""
+"""Steps of work of an iteration of the simplex method: measured, alike at 800 to 21,000 entries."""
 
 NODE_STEPS = 20
 """Times that of a look, for a node of CBC."""

@@ -45,6 +45,7 @@ from weft.synth.time.schedule_time import simulate
 
 COUNT = 200
 WAVES = 300
+"""Questions of the sweep of waves."""
 ENGINES = ("sketched{{chunks={},patience=100}}", "greedy{{chunks={},seeds=1}}", "classic")
 WITHOUT = BoundEffort(wave_receptions=0)
 PROVABLE = 40

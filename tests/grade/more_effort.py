@@ -25,12 +25,11 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.base.engine import Budget
 from weft.synth.time.schedule_time import simulate
+from weft.synth.time.slices import SLICE_EFFORT
 
 KINDS = ("allreduce", "allgather", "alltoall", "broadcast", "reduce_scatter")
 SIZES = (1 << 14, 1 << 20, 1 << 26)
 WIDTHS = (6, 12, 25, 50)
-WORTH, WORTH_US = 1.01, 0.5
-"""What a race gives up for fewer messages: a part, and µs (:mod:`weft.synth.time.slices`)."""
 MEMBERS = ("packing", "classic", "greedy", "exact", "flow", "sketched")
 
 
@@ -66,7 +65,7 @@ def alone(machine: Topology, kind: str, size: int, effort: float) -> dict[str, f
 
 def worse(us: float, than_us: float) -> bool:
     """Return True if a time is longer than another by more than the choice may give up."""
-    return us > WORTH * than_us + WORTH_US
+    return us > SLICE_EFFORT.kept(than_us)
 
 
 def behind(machine: Topology, kind: str, size: int, effort: float) -> bool:

@@ -86,7 +86,7 @@ class _Claims:
         return Fraction(data["times"][-1]) / self.unit
 
     def _held(self, hop: Hop, listed: Sequence[Row], opens: float | Fraction) -> bool:
-        """Whether a hop holds a listed port, as long and with as long a rest, or longer."""
+        """Return True if a hop holds a listed port, as long and with as long a rest, or longer."""
         holds = _holds(self.machine, hop, self.grain)
         arrives = max(holds.values()) + route_latency(self.machine, hop.route)
         return any(
@@ -119,7 +119,7 @@ class _Claims:
             assert at <= path * self.unit or (fed and self.data["feeders"])
 
     def _entry_holds(self, k: int, at: int) -> bool:
-        """Whether the k-th chunk comes in no sooner than ``at``."""
+        """Return True if the k-th chunk comes in no sooner than ``at``."""
         doors = self.data["doors"]
         opened = [(r, hold, rest, 0) for r, hold, rest, _ in doors]
         return _before(doors, at) < k or any(
@@ -128,7 +128,7 @@ class _Claims:
         )
 
     def _reception_holds(self, k: int, at: int) -> bool:
-        """Whether at most k receptions come before ``at``, by one of the three counts."""
+        """Return True if at most k receptions come before ``at``, by one of the three counts."""
         data = self.data
         n, m, first = data["chunks"], data["last"], data["entries"][0]
         entries = 0
@@ -157,5 +157,5 @@ def _holds(machine: Topology, hop: Hop, grain: Fraction) -> dict[int, Fraction]:
 
 
 def _before(rows: Sequence[Row], at: int) -> int:
-    """How many slots of some ports are before ``at``."""
+    """Return the number of slots of some ports before ``at``."""
     return sum(max(0, ceil(Fraction(at - rest - start, hold)) - 1) for _, hold, rest, start in rows)

@@ -44,6 +44,9 @@ EASE = 1e-5
 """The part by which an answer of the program must be quicker than the known one: more than the
 tolerances of the solvers."""
 
+NEVER = 1 << 50
+"""Ticks, or epochs, of an arrival that there is no way for."""
+
 
 @dataclass(frozen=True, eq=False)
 class Copied:
@@ -295,8 +298,8 @@ class Epochs:
                     yield one <= before
 
     def _real_times(self, model: Any, go: dict[Key, Any], last: Any) -> Iterator[Any]:
-        """Where a hop may be over in the epoch of its start: its chunk comes to the end later than
-        to the beginning, by as long as it takes."""
+        """Yield that a chunk arrives later than it was at the source by what its hop takes, for
+        hops that may be over in the epoch of their start: epochs alone do not tell."""
         import pulp
 
         over: dict[tuple[int, int], list[Key]] = defaultdict(list)
@@ -381,17 +384,17 @@ def _windows(hold: int, tau: int, count: int) -> list[int]:
 # --- the size of an epoch -------------------------------------------------------------------------
 
 
-STEPS_PER_START = 150
-"""Work to build and hand over the program, for each start."""
-
-
 @dataclass(frozen=True, eq=False)
 class EpochSize:
-    """An epoch of ``tau`` ticks, how many there are, and the starts of the program with them."""
+    """An epoch of ``tau`` ticks, how many there are, and the starts of the program with them.
+
+    ``steps``: work to build that program and hand it over.
+    """
 
     tau: int
     epochs: int
     starts: int
+    steps: int
 
     @staticmethod
     def chosen(
@@ -403,17 +406,12 @@ class EpochSize:
         onward, best = _onward(field), None
         for tau in _tries(field, limit, most_epochs, effort.epoch_parts):
             starts = EpochWindows.of(field, limit, onward, tau).starts
-            size = EpochSize(tau, -(-limit // tau), starts)
+            size = EpochSize(tau, -(-limit // tau), starts, effort.start_steps * starts)
             if starts <= effort.good_starts:
                 return size
             best = size if best is None or starts < best.starts else best
         assert best is not None, "the whole horizon is an epoch"
         return best
-
-    @property
-    def steps(self) -> int:
-        """Work to build the program."""
-        return STEPS_PER_START * self.starts
 
     def too_many(self, most: int) -> str:
         """Return why the program is not built."""
@@ -458,7 +456,7 @@ class EpochWindows:
         first = arrivals[:, hops.src]
         room = limit - hops.arrives - onward[:, hops.dst]
         never = ~jobs.allowed[jobs.kind] | jobs.holds[:, hops.dst] | (room < 0)
-        never |= first >= 1 << 50
+        never |= first >= NEVER
         return EpochWindows(arrivals, first, np.where(never, first - 1, room // tau))
 
     @property
@@ -483,7 +481,7 @@ def _onward(field: SearchInstance) -> Ints:
 
 
 def _arrivals(field: SearchInstance, length: Ints) -> Ints:
-    """The least sums of lengths after which each job can be at each rank; 2^50 where it cannot."""
+    """The least sums of lengths after which each job can be at each rank; NEVER where it cannot."""
     ends = field.hops.src, field.hops.dst
     found = [_least_lengths(field, row, *ends, length, j) for j, row in enumerate(field.jobs.holds)]
     return np.array(found, np.int64)
@@ -494,7 +492,7 @@ def _least_lengths(
 ) -> Ints:
     """Least lengths from where it begins, over the hops that a job may take."""
     usable = np.flatnonzero(field.jobs.allowed[field.jobs.kind[job]])
-    found = np.where(begin, 0, 1 << 50).astype(np.int64)
+    found = np.where(begin, 0, NEVER).astype(np.int64)
     for _ in range(len(found)):
         before = found.copy()
         np.minimum.at(found, head[usable], before[tail[usable]] + length[usable])

@@ -50,6 +50,9 @@ class FlowEffort(Effort):
     good_starts: int = setting(
         6_000, "binaries up to which epochs are made finer, so that their rounding loses less"
     )
+    start_steps: int = setting(
+        150, "steps of work to build a program in epochs and hand it over, for each of its binaries"
+    )
     epoch_parts: int = setting(4, "largest divisor by which an epoch is made from a duration")
     most_peer_sets: int = setting(
         SKETCHED_EFFORT.most_peer_sets, "for copies under a sketch, as in sketched"

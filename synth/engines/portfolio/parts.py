@@ -43,13 +43,11 @@ class PartsEffort(Effort):
     )
     finest: int = setting(1 << 20, "grains of a chunk, at most, to which more are rounded")
     lost: float = setting(1e-3, "part by which that may load the busiest resource more")
+    transfer_steps: int = setting(10, "steps of work of that, for each transfer of a part")
 
 
 PARTS_EFFORT = PartsEffort()
 """Default limits."""
-
-STEPS_PER_TRANSFER = 10
-"""Work to look at some grids of a schedule, for each transfer."""
 
 PartRace = Callable[[Problem, Budget, Observer, tuple[str, ...]], Outcome]
 """A race for a part; and the names of the joiners that it is a part for, which take no part."""
@@ -121,7 +119,7 @@ def _joinable(schedule: Schedule, budget: Budget) -> Schedule:
     effort = PARTS_EFFORT
     if schedule.collective.factor <= effort.most_grains or len(schedule) > effort.most_transfers:
         return schedule
-    budget.meter().spend(STEPS_PER_TRANSFER * len(schedule))
+    budget.meter().spend(effort.transfer_steps * len(schedule))
     return with_common_grains(schedule, effort.finest, Fraction(effort.lost))
 
 

@@ -76,7 +76,8 @@ class Race:
 
         What the rounds do, and in which order, does not depend on the budget, which only says where
         they end. Then the most promising one gets all of it in one piece, on top (:meth:`_chosen`):
-        it does what it does alone. If it finishes, so does the next. Ctrl-C ends the run; points
+        it does what it does alone. If it finishes, so does the next; if the answer is still far
+        from the bound, the rounds go on. Ctrl-C ends the run; points
         found until then are kept. Where the budget is too small for the first round, each engine
         gets half of the rest.
         """

@@ -1,4 +1,4 @@
-"""``weft serve``: what it answers is what the command answers, and nobody else is answered."""
+"""``weft serve``: answers are those of the command alone, and other users get none."""
 
 from __future__ import annotations
 

@@ -422,7 +422,7 @@ DGX1_ALLGATHER = "-t dgx1 -c allgather --objective time --size 1MiB --effort 2".
         ("--message-cost 10ns --require-optimal", 3, False),
     ],
 )
-def test_what_messages_cost_does_not_keep_the_optimum_from_who_asks_for_it(
+def test_a_required_optimum_is_searched_without_the_cost_of_messages(
     weft: Weft, flags: str, code: int, optimal: bool
 ) -> None:
     """4 segments of 84 transfers attain the bound, and 1 segment takes 3.9 % more."""

@@ -184,7 +184,7 @@ def test_sums_are_refused_in_words() -> None:
     assert FlowEngine().refuses(problem) == "it moves and copies, and adds nothing up"
 
 
-@pytest.mark.parametrize("text", ["solver=nobody", "chunks=-1", "epochs=1001"])
+@pytest.mark.parametrize("text", ["solver=unknown", "chunks=-1", "epochs=1001"])
 def test_wrong_options_are_told(text: str) -> None:
     with pytest.raises(UserError, match="flow: "):
         solved(topology("ring:4"), make("allgather", 4), 1, f"flow{{{text}}}")

@@ -182,7 +182,7 @@ def test_rules_that_exclude_each_other_are_an_error() -> None:
         synthesize(problem, "intervals", Budget(1))
 
 
-def test_what_it_does_not_take_is_said() -> None:
+def test_options_and_problems_out_of_range_are_refused() -> None:
     with pytest.raises(UserError, match="0 or more"):
         ENGINES.make("intervals{chunks=-1}")
     assert "halves" in str(
