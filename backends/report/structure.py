@@ -154,7 +154,7 @@ def matched(
     if exact and _profile(first) != _profile(second):
         return None
 
-    class Counted(nx.isomorphism.DiGraphMatcher):  # type: ignore[misc]
+    class Counted(nx.isomorphism.DiGraphMatcher):  # type: ignore[misc]  # it has no types
         tried = 0
 
         def syntactic_feasibility(self, a: int, b: int) -> bool:

@@ -149,5 +149,5 @@ def _stream(name: str, number: int, encoding: str, errors: str, lines: bool) -> 
     stream = io.TextIOWrapper(
         buffer, encoding=encoding, errors=errors, newline="\n", line_buffering=lines
     )
-    stream.mode = mode  # type: ignore[misc]
+    stream.mode = mode  # type: ignore[misc]  # read-only in typeshed; Python sets it at its start
     return stream

@@ -108,7 +108,8 @@ def _load(name: str, guards: Path) -> Kernels | None:
 def guarded(module: ModuleType, library: Any, source: str) -> Kernels:
     """Return the functions that the source of guards defines, in front of those of a library.
 
-    The source is :func:`weft.backends.kernels.guards_of` a module.
+    The source is :func:`weft.backends.kernels.guards_of` a module. It is read from where the
+    machine code is, by the same rules: who may write the one may write the other.
     """
 
     def refuse(name: str, expected: str, got: tuple[Any, ...]) -> TypeError:

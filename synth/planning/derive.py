@@ -74,7 +74,7 @@ GRID_PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class SketchDraft:
-    """An idea for a sketch: a name, what it says, and its lines."""
+    """An idea for a sketch: a name, a description, and its lines."""
 
     name: str
     idea: str

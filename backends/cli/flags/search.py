@@ -277,7 +277,7 @@ class ExplainFlags(MaybeProblemFlags):
     )
     size: SizeRange | None = shared.size()
     at: int | None = flag(
-        "--at", metavar="SIZE", parse=parse_bytes, help="--size of one message: 1MiB"
+        "--at", metavar="SIZE", parse=parse_bytes, help="message size for --within: 1MiB"
     )
     within: Fraction | None = flag(
         "--within",

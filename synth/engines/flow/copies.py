@@ -36,6 +36,7 @@ from ...solvers.pool import Listener
 from ...time.schedule_time import simulate
 from ..sketched.effort import SKETCHED_EFFORT
 from ..sketched.field import SearchInstance
+from ..sketched.place_kernel import NEVER
 from ..sketched.search import PlacementSearch
 from ..sketched.search_kernel import Placements, nothing_placed
 from .effort import FLOW_EFFORT, FlowEffort
@@ -43,9 +44,6 @@ from .effort import FLOW_EFFORT, FlowEffort
 EASE = 1e-5
 """The part by which an answer of the program must be quicker than the known one: more than the
 tolerances of the solvers."""
-
-NEVER = 1 << 50
-"""Ticks, or epochs, of an arrival that there is no way for."""
 
 
 @dataclass(frozen=True, eq=False)
